@@ -1,0 +1,66 @@
+"""Codec `fp8`: 8-bit floating-point numbers of the OCP formats, with or without a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from tqgen.codecs._groups import group_problems, group_size
+from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
+from tqgen.codecs.uniform import SMALLEST_FLOOR
+from tqgen.layout import ITEM_BYTES, Part
+
+ONLY_WITH_SCALE = ("group", "scale_floor", "quantize_with")
+
+
+class Fp8Parameters(SideParameters):
+    """A side whose elements become 8-bit floats."""
+
+    codec: Literal["fp8"] = Field(description="8-bit floating-point numbers")
+    format: Literal["e4m3", "e5m2"] = Field(
+        "e4m3", description="OCP format: e4m3 up to 448 with 3 bits of mantissa, e5m2 up to 57344 with 2"
+    )
+    group: int | None = Field(
+        None, ge=1, description="neighbouring elements that share one scale; default the whole vector"
+    )
+    scale: Stored | None = Field(
+        None, description="store a scale that maps the largest magnitude to the format's largest; default no scale"
+    )
+    scale_floor: float = Field(1e-8, ge=SMALLEST_FLOOR, le=1.0, description="the smallest scale")
+    quantize_with: Literal["exact", "stored"] = Field(
+        "exact", description="divide by the scale in fp32, or as it was rounded for storing"
+    )
+
+
+class Fp8Codec(Codec):
+    """`codes` [D] of 8 bits and, with a scale, `scale` [D / group]."""
+
+    name = "fp8"
+    Parameters = Fp8Parameters
+
+    def problems(self, parameters: Fp8Parameters, head_dim: int) -> Iterator[Problem]:
+        if parameters.scale is not None:
+            yield from group_problems(parameters.group, head_dim)
+            return
+        for key in ONLY_WITH_SCALE:
+            if key in parameters.model_fields_set:
+                yield Problem(
+                    code="TQ3207",
+                    message=f"`{key}` has no meaning without a scale",
+                    path=(key,),
+                    label="needs `scale`",
+                    help="add `scale: {dtype: fp16}`, or remove this key",
+                )
+
+    def parts(self, parameters: Fp8Parameters, head_dim: int) -> tuple[Part, ...]:
+        codes = Part("codes", head_dim, 8)
+        if parameters.scale is None:
+            return (codes,)
+        dtype = parameters.scale.dtype
+        groups = head_dim // group_size(parameters.group, head_dim)
+        return (codes, Part("scale", groups, 8 * ITEM_BYTES[dtype], dtype))
+
+
+CODEC = Fp8Codec()
