@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -10,7 +11,8 @@ from pydantic import Field
 from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
 from tqgen.codecs.uniform import SMALLEST_FLOOR
-from tqgen.layout import ITEM_BYTES, Part
+from tqgen.layout import ITEM_BYTES, Part, Side
+from tqgen.literals import fp32
 
 ONLY_WITH_SCALE = ("group", "scale_floor", "quantize_with")
 
@@ -32,6 +34,26 @@ class Fp8Parameters(SideParameters):
     quantize_with: Literal["exact", "stored"] = Field(
         "exact", description="divide by the scale in fp32, or as it was rounded for storing"
     )
+
+
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+
+
+@dataclass(frozen=True)
+class Fp8Kernel:
+    """What the macros of `fp8` write; numbers are literals."""
+
+    format: str
+    scaled: bool
+    largest: str
+    stored: bool
+    scale_dtype: str
+    scale_floor: str
+    propagate: bool
+
+    @property
+    def needs_norm(self) -> bool:
+        return False
 
 
 class Fp8Codec(Codec):
@@ -61,6 +83,19 @@ class Fp8Codec(Codec):
         dtype = parameters.scale.dtype
         groups = head_dim // group_size(parameters.group, head_dim)
         return (codes, Part("scale", groups, 8 * ITEM_BYTES[dtype], dtype))
+
+
+    def kernel_constants(self, side: Side) -> Fp8Kernel:
+        parameters: Fp8Parameters = side.parameters
+        return Fp8Kernel(
+            format=parameters.format,
+            scaled=parameters.scale is not None,
+            largest=fp32(LARGEST[parameters.format]),
+            stored=parameters.quantize_with == "stored",
+            scale_dtype=parameters.scale.dtype if parameters.scale else "",
+            scale_floor=fp32(parameters.scale_floor),
+            propagate=parameters.non_finite == "propagate",
+        )
 
 
 CODEC = Fp8Codec()

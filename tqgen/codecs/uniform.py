@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
-from tqgen.layout import ITEM_BYTES, Part
+from tqgen.layout import ITEM_BYTES, Part, Side
+from tqgen.literals import fp32
 
 SMALLEST_FLOOR = 2.0**-126  # the smallest normal fp32 number: a smaller divisor may be flushed to zero
 
@@ -36,6 +38,29 @@ class UniformParameters(SideParameters):
     )
     scale: Stored = Field(Stored(), description="how the scale is stored")
     zero: Stored = Field(Stored(), description="how the zero point, the smallest element of a group, is stored")
+
+
+@dataclass(frozen=True)
+class UniformKernel:
+    """What the macros of `uniform` write; numbers are literals."""
+
+    bits: int
+    symmetric: bool
+    steps: str  # codes between the smallest and the largest element, as a float
+    lowest: str
+    highest: str
+    code_mask: int
+    sign_bit: int
+    rounding: str
+    stored: bool
+    scale_dtype: str
+    zero_dtype: str
+    scale_floor: str
+    propagate: bool
+
+    @property
+    def needs_norm(self) -> bool:
+        return False
 
 
 class UniformCodec(Codec):
@@ -73,6 +98,26 @@ class UniformCodec(Codec):
             Part("scale", groups, 8 * ITEM_BYTES[scale], scale),
         )
         return parts if parameters.symmetric else (*parts, Part("zero", groups, 8 * ITEM_BYTES[zero], zero))
+
+
+    def kernel_constants(self, side: Side) -> UniformKernel:
+        parameters: UniformParameters = side.parameters
+        bits, symmetric = parameters.bits, parameters.symmetric
+        return UniformKernel(
+            bits=bits,
+            symmetric=symmetric,
+            steps=fp32(2 ** (bits - 1) - 1 if symmetric else 2**bits - 1),
+            lowest=fp32(-(2 ** (bits - 1)) if symmetric else 0),
+            highest=fp32(2 ** (bits - 1) - 1 if symmetric else 2**bits - 1),
+            code_mask=2**bits - 1,
+            sign_bit=2 ** (bits - 1),
+            rounding=parameters.rounding,
+            stored=parameters.quantize_with == "stored",
+            scale_dtype=parameters.scale.dtype,
+            zero_dtype=parameters.zero.dtype,
+            scale_floor=fp32(parameters.scale_floor),
+            propagate=parameters.non_finite == "propagate",
+        )
 
 
 CODEC = UniformCodec()

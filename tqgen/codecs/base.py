@@ -1,0 +1,104 @@
+"""What a codec is: parameters, stored parts, exact arithmetic in numpy, and the constants of its kernels.
+
+A codec is one file in this folder that defines a subclass of `Codec` with one instance in `CODEC`, and one macro file
+of the same name in `templates/codecs/`. `tqgen.codecs` finds it by its presence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tqgen.layout import Part, Side
+
+
+class Strict(BaseModel):
+    """Base of every model of a spec: immutable, no conversions, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Stored(Strict):
+    """A stored floating-point number."""
+
+    dtype: Literal["fp16", "bf16", "fp32"] = Field("fp16", description="how the number is stored")
+
+
+class SideParameters(Strict):
+    """Keys that every side of a spec takes, whatever its codec."""
+
+    codec: str = Field(description="how vectors become codes")
+    head_dim: int | None = Field(None, ge=1, description="overrides the spec's head_dim for this side")
+    rotation: Literal["none", "hadamard", "signed_hadamard", "matrix"] = Field(
+        "none", description="orthogonal transform before encoding"
+    )
+    rotation_block: int | None = Field(
+        None, ge=2, description="size of the Hadamard blocks, a power of two that divides head_dim; default head_dim"
+    )
+    packing: Literal["linear", "halves"] = Field("linear", description="order of the codes in the packed bytes")
+    non_finite: Literal["propagate", "saturate"] = Field("propagate", description="what NaN and Inf become")
+    center: bool = Field(False, description="subtract a vector per head, given at run time, before encoding")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A mistake in a spec, at a place that is named by its path in the document; `source` turns it into a diagnostic."""
+
+    code: str  # TQ....
+    message: str
+    path: tuple[str | int, ...]
+    label: str = ""
+    help: str = ""
+    on: Literal["key", "value"] = "value"
+    related: tuple[tuple[str | int, ...], str] | None = None  # a second place and its label
+
+
+@dataclass(frozen=True)
+class Span:
+    """The numbers that a correct implementation may store: exactly `exact`, or anything in [low, high].
+
+    `low` and `high` differ from `exact` only where the float64 value lies on an edge to within fp32 rounding: of a
+    code cell for codes, between two neighbours of the stored dtype for metadata. Codes are integers, metadata is in
+    the stored dtype's values (float64). NaN in all three means that NaN must be stored.
+    """
+
+    low: np.ndarray
+    exact: np.ndarray
+    high: np.ndarray
+
+
+class Codec:
+    """One codec. All arrays are numpy; `[..., D]` are vectors in rotated space, `[...]` is one number a vector."""
+
+    name: ClassVar[str]
+    Parameters: ClassVar[type[SideParameters]]
+
+    def problems(self, parameters: Any, head_dim: int) -> Iterator[Problem]:
+        """Mistakes that the types cannot rule out; paths are relative to the side, as `("group",)`."""
+        return iter(())
+
+    def parts(self, parameters: Any, head_dim: int) -> tuple[Part, ...]:
+        """What is stored for one token and head."""
+        raise NotImplementedError
+
+    def encode(self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span) -> Mapping[str, Span]:
+        """Encode float64 vectors `rotated` [..., D], each element of which is known to within `error` (broadcasts).
+
+        `norm` is the length [...] of the vector before rotation. Returns the parts: codes [..., D], others
+        [..., count].
+        """
+        raise NotImplementedError
+
+    def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The vectors [..., D] in rotated space, in float64, from codes [..., D] and metadata [..., count]."""
+        raise NotImplementedError
+
+    def kernel_constants(self, side: Side) -> Any:
+        """A frozen dataclass of everything that the codec's macros write: all arithmetic is done here."""
+        raise NotImplementedError

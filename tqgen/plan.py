@@ -1,0 +1,167 @@
+"""Kernel plans: every decision and number that the templates write, small and printable.
+
+`lower` makes them from a layout; `emit` hands them to the templates, which decide nothing. Expressions are source text
+over the names that the generated functions use: `token`, `head`, `BLOCK_SIZE`, `NUM_KV_HEADS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """One stored part: where it is and how it is accessed."""
+
+    name: str  # key_codes
+    title: str  # key.codes
+    region: str
+    offset: str  # source of the byte offset in the block
+    num_bytes: int  # for one token and head
+    item_bytes: int
+    dtype: str | None
+    count: int
+    access_bytes: int  # widest access that every address allows; the launch may allow less
+    comment: str
+
+
+@dataclass(frozen=True)
+class LanesPlan:
+    """A tile index: `lane` runs over `size` lanes and means element, unit or group `index` where `mask` holds."""
+
+    size: int
+    index: str
+    mask: str | None
+    is_plain: bool
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """How codes become bytes: `codes_per_unit` codes make a unit of `unit_bytes` whole bytes."""
+
+    bits: int
+    mask: int
+    codes_per_unit: int
+    unit_bytes: int
+    word: str  # integer type that holds a unit
+    view: tuple[str, str]  # the tile of codes as [.., ..]: unit and position in the unit, in the order of memory
+    position_axis: int
+    shape_units: int
+    units: LanesPlan
+    last_unit_bytes: int  # bytes of the last unit that belong to the field
+    num_units: int
+    order: str  # a phrase
+    wide: bool  # a unit is one 2- or 4-byte number, stored as such where the launch allows it
+
+
+@dataclass(frozen=True)
+class RotationPlan:
+    """How vectors are multiplied by the rotation."""
+
+    kind: str
+    is_hadamard: bool
+    size: int
+    scale: str  # literal
+    is_scaled: bool
+    chunk: int  # elements of the inner dimension at a time
+    chunks: int
+    masked: bool  # the last chunk is not full
+    column_chunk: int
+    column_chunks: int
+    columns_masked: bool
+    signs: str  # source of the tuple of signs, for signed_hadamard
+    block_diagonal: bool
+
+
+@dataclass(frozen=True)
+class SidePlan:
+    """Keys or values, as the kernels treat them."""
+
+    name: str
+    codec: str
+    macros: str
+    head_dim: int
+    lanes: LanesPlan
+    groups: LanesPlan
+    group_lanes: int
+    grouped: bool
+    center: bool
+    saturate: bool
+    limit: str  # literal: largest magnitude that `saturate` lets in
+    rotation: RotationPlan
+    constants: Any  # what the codec's macros write
+    codes: FieldPlan
+    metadata: tuple[FieldPlan, ...]
+    packing: PackingPlan
+
+    @property
+    def fields(self) -> tuple[FieldPlan, ...]:
+        return (self.codes, *self.metadata)
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """Rows (token-heads) of one program and its warps."""
+
+    rows: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class ModulePlan:
+    """One generated module."""
+
+    name: str
+    doc: str
+    spec_file: str
+    version: str
+    layout_id: str
+    slot_bytes: int
+    alignment: int
+    needed_bytes: str  # source: bytes of a block that the layout needs at a launch's block size and head count
+    always_fits: bool
+    byte_map: tuple[str, ...]
+    facts: tuple[str, ...]
+    key: SidePlan | None
+    value: SidePlan | None
+    key_head_dim: int
+    value_head_dim: int
+    regions: tuple[tuple[str, str], ...]
+    fields: tuple[FieldPlan, ...]
+    helpers: tuple[str, ...]  # shared functions that this module needs
+    store_small: TilePlan
+    store_large: TilePlan
+    store_large_rows: int  # from this many rows on, `store_large`
+    unpack: TilePlan
+
+    @property
+    def sides(self) -> tuple[SidePlan, ...]:
+        return tuple(side for side in (self.key, self.value) if side)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return dataclasses.asdict(self)
+
+    def describe(self) -> str:
+        """The plan as indented text, one decision a line."""
+        lines: list[str] = []
+
+        def walk(value: Any, name: str, depth: int) -> None:
+            pad = "  " * depth
+            if isinstance(value, dict):
+                lines.append(f"{pad}{name}:")
+                for key, item in value.items():
+                    walk(item, key, depth + 1)
+            elif isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
+                lines.append(f"{pad}{name}:")
+                for number, item in enumerate(value):
+                    walk(item, item.get("title", str(number)) if isinstance(item, dict) else str(number), depth + 1)
+            else:
+                shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+                lines.append(f"{pad}{name}: {shown}")
+
+        for key, item in self.to_json().items():
+            walk(item, key, 0)
+        return "\n".join(lines)
