@@ -1,0 +1,128 @@
+"""The verification matrix as data: which inputs, block shapes, places and strides a layout's kernels are run with.
+
+`verify` and the tests run the same cells. A cell is written as its id, and an id is read back as the cell, so that any
+one can be run again by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tqgen.patterns import PATTERNS
+
+AXES: dict[str, tuple[str, ...]] = {
+    "dtype": ("bf16", "fp16", "fp32"),
+    "pattern": tuple(PATTERNS),
+    "block": ("b16", "b1", "b24", "b64", "b1056"),  # tokens in a block
+    "heads": ("h3", "h1", "h8"),
+    # consecutive slots; shuffled; only first and last slots of blocks; some slots negative; a launch for each token
+    "places": ("shuffled", "consecutive", "edges", "negative", "single"),
+    "slots": ("i32", "i64"),
+    # the block stride: as large as a block, or larger
+    "cache": ("tight", "padded"),
+    # dense; a slice of a larger tensor at an odd offset, with odd strides; heads outermost
+    "inputs": ("dense", "sliced", "transposed"),
+    "space": ("model", "rotated"),
+    "out": ("ofp16", "obf16", "ofp32"),
+}
+# Cells that no combination of axes gives: what is done differently there stands with `places` in `verify`.
+SPECIAL_PLACES = ("none", "far", "many")
+# Pairs that need not be covered: the bytes in the cache are all that unpacking sees of the inputs, so its two axes meet
+# the axes of the cache in full, and the patterns of the inputs only as it happens.
+UNRELATED = frozenset({("pattern", "space"), ("pattern", "out"), ("inputs", "space"), ("inputs", "out")})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a layout's kernels; the values are those of `AXES`."""
+
+    dtype: str = "bf16"
+    pattern: str = "normal"
+    block: str = "b16"
+    heads: str = "h3"
+    places: str = "shuffled"
+    slots: str = "i32"
+    cache: str = "tight"
+    inputs: str = "dense"
+    space: str = "model"
+    out: str = "ofp16"
+
+    @property
+    def block_size(self) -> int:
+        return int(self.block[1:])
+
+    @property
+    def num_kv_heads(self) -> int:
+        return int(self.heads[1:])
+
+    @property
+    def out_dtype(self) -> str:
+        return self.out[1:]
+
+    @property
+    def id(self) -> str:
+        return "-".join(dataclasses.astuple(self))
+
+    @staticmethod
+    def parse(text: str) -> Cell:
+        """The cell of an id; ValueError that says which part is not understood."""
+        values = text.split("-")
+        if len(values) != len(AXES):
+            raise ValueError(f"a cell has {len(AXES)} parts, as `{Cell().id}`; this has {len(values)}")
+        for (axis, choices), value in zip(AXES.items(), values, strict=True):
+            special = SPECIAL_PLACES if axis == "places" else ()
+            is_size = axis in {"block", "heads"} and value[:1] == choices[0][0] and value[1:].isdigit()
+            if value not in (*choices, *special) and not (is_size and int(value[1:]) > 0):
+                raise ValueError(f"`{value}` is no {axis} of a cell; expected one of {', '.join((*choices, *special))}")
+        return Cell(*values)
+
+
+def covering(axes: dict[str, tuple[str, ...]], unrelated: Iterable[tuple[str, str]] = ()) -> list[tuple[str, ...]]:
+    """Few combinations of `axes` in which every pair of values of two axes occurs, but for pairs of `unrelated` axes.
+
+    Greedy and deterministic: each combination starts with a pair that is still missing and is completed, axis by axis,
+    with the value that covers the most missing pairs.
+    """
+    names = list(axes)
+    skipped = {frozenset(pair) for pair in unrelated}
+    related = [
+        (a, b)
+        for a, b in itertools.combinations(range(len(names)), 2)
+        if frozenset((names[a], names[b])) not in skipped
+    ]
+    missing = {((a, left), (b, right)): None for a, b in related for left in axes[names[a]] for right in axes[names[b]]}
+    uses = {(axis, value): 0 for axis, name in enumerate(names) for value in axes[name]}
+    rows = []
+    while missing:
+        chosen = dict(next(iter(missing)))
+        for axis, name in enumerate(names):
+            if axis in chosen:
+                continue
+
+            def gain(value: str, axis: int = axis, chosen: dict[int, str] = chosen) -> tuple[int, int]:
+                pairs = (tuple(sorted(((axis, value), other))) for other in chosen.items())
+                return sum(pair in missing for pair in pairs), -uses[axis, value]
+
+            chosen[axis] = max(axes[name], key=gain)
+        row = tuple(chosen[axis] for axis in range(len(names)))
+        for pair in itertools.combinations(enumerate(row), 2):
+            missing.pop(pair, None)
+        for item in enumerate(row):
+            uses[item] += 1
+        rows.append(row)
+    return rows
+
+
+def matrix() -> tuple[Cell, ...]:
+    """Every cell that `verify` runs: pairwise over `AXES`, since all combinations are 243,000, and the special ones."""
+    special = (
+        Cell(places="none"),
+        Cell(places="far", slots="i64", cache="padded"),
+        Cell(places="far", block="b1", slots="i32", cache="padded", space="rotated"),
+        Cell(places="many", heads="h8"),
+        Cell(places="many", dtype="fp32", pattern="real", heads="h8", inputs="sliced", space="rotated", out="ofp32"),
+    )
+    return (*(Cell(*row) for row in covering(AXES, UNRELATED)), *special)

@@ -1,0 +1,121 @@
+"""The byte map as text: a table where there is room, otherwise a paragraph for each field."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from tqgen.byte_map import ByteMap, RegionMap, Row
+
+LEGEND = "bs = block_size, H = num_kv_heads"
+HEADINGS = ("field", "bytes", "content", "aligned", "offset in the block")
+GAP = "  "
+
+
+def shorten(form: str) -> str:
+    """A form with the names of the byte map's legend."""
+    return form.replace("block_size", "bs").replace("num_kv_heads", "H")
+
+
+def columns(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
+    """Rows of cells as aligned lines; columns in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        GAP.join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    aligned = "" if row.access is None else str(row.access)
+    example = "" if row.example is None else str(row.example)
+    return (f"  {row.name}", str(row.num_bytes), row.width, aligned, shorten(row.where), example)
+
+
+def _region_line(region: RegionMap) -> str:
+    order = ", ".join(region.order)
+    last = region.first_byte + region.num_bytes - 1
+    extent = f"bytes {region.first_byte}..{last}" if region.num_bytes else "no bytes"
+    return f"{region.name}  [{order}]  from {shorten(region.base)}, {shorten(region.size)} bytes ({extent})"
+
+
+def _region_rows(region: RegionMap) -> tuple[Row, ...]:
+    return (*region.rows, region.padding_after) if region.padding_after else region.rows
+
+
+def _table(byte_map: ByteMap, example: str) -> list[str]:
+    grid = [(*HEADINGS, example)]
+    grid += [_cells(row) for region in byte_map.regions for row in _region_rows(region)]
+    lines = iter(columns(grid, right=frozenset({1, 3, 5})))
+    result = [next(lines)]
+    for region in byte_map.regions:
+        result.append(_region_line(region))
+        result += [next(lines) for _ in _region_rows(region)]
+    return result
+
+
+def _paragraphs(byte_map: ByteMap, example: str, width: int) -> list[str]:
+    result = []
+    for region in byte_map.regions:
+        result += _wrapped(_region_line(region), width)
+        for row in _region_rows(region):
+            aligned = "" if row.access is None else f", {row.access}-byte aligned"
+            content = f", {row.width}" if row.width else ""
+            size = f"{row.num_bytes} {'byte' if row.num_bytes == 1 else 'bytes'}"
+            result += _wrapped(f"  {row.name}: {size}{content}{aligned}", width)
+            result += _wrapped(f"    {'at ' if row.example is not None else ''}{shorten(row.where)}", width)
+            if row.example is not None:
+                result += _wrapped(f"    {example}: {row.example}", width)
+    return result
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _sizes(byte_map: ByteMap) -> list[str]:
+    sizes, launch = byte_map.sizes, byte_map.launch
+    shares = [f"{sizes.stored} stored"]
+    if sizes.reserved:
+        shares.append(f"{sizes.reserved} reserved")
+    if sizes.padding:
+        shares.append(f"{_number(sizes.padding)} padding")
+    lines = [
+        f"slot   {sizes.slot} bytes for one token and head: {', '.join(shares)}",
+        f"block  {sizes.block} bytes at block size {launch.block_size} and {launch.num_kv_heads} heads",
+        f"bf16   {sizes.bf16} bytes for one token and head: this layout takes {100 * sizes.share_of_bf16:.1f}%,"
+        f" compression {sizes.compression:.2f}x",
+    ]
+    if sizes.needed > sizes.block:
+        lines.append(
+            f"does not fit at this block size and head count: the regions need {sizes.needed} bytes,"
+            f" {sizes.needed - sizes.block} more than the block has"
+        )
+    return lines
+
+
+def render(byte_map: ByteMap, width: int | None = None) -> str:
+    """The byte map as text; never wider than `width` columns, or as wide as it needs where there is no width."""
+    launch = byte_map.launch
+    head = [f"{byte_map.name}  {byte_map.doc}".rstrip(), f"layout {byte_map.layout_id}"]
+    head += [f"{name.ljust(6)} head_dim {dim}: {codec}" for name, dim, codec in byte_map.sides]
+    example = f"token {launch.token}, head {launch.head}"
+    legend = (
+        f"{LEGEND}; the last column is an address at block size {launch.block_size} and {launch.num_kv_heads} heads"
+    )
+    body = _table(byte_map, example)
+    if width is not None and max(map(len, body)) > width:
+        body = _paragraphs(byte_map, example, width)
+        legend = f"{LEGEND}; addresses at block size {launch.block_size} and {launch.num_kv_heads} heads"
+    lines = [*head, "", *body, "", *_sizes(byte_map), "", legend]
+    if width is not None:
+        lines = [part for line in lines for part in (_wrapped(line, width) if len(line) > width else [line])]
+    return "\n".join(lines) + "\n"
