@@ -72,6 +72,10 @@ class Span:
     exact: np.ndarray
     high: np.ndarray
 
+    @property
+    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.low, self.exact, self.high
+
 
 class Codec:
     """One codec. All arrays are numpy; `[..., D]` are vectors in rotated space, `[...]` is one number a vector."""
@@ -87,16 +91,30 @@ class Codec:
         """What is stored for one token and head."""
         raise NotImplementedError
 
-    def encode(self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span) -> Mapping[str, Span]:
+    def encode(
+        self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span, *, division_ulps: float = 0.0
+    ) -> Mapping[str, Span]:
         """Encode float64 vectors `rotated` [..., D], each element of which is known to within `error` (broadcasts).
 
-        `norm` is the length [...] of the vector before rotation. Returns the parts: codes [..., D], others
-        [..., count].
+        `norm` is the length [...] of the vector before rotation. Returns the parts: codes [..., D] as they are stored,
+        non-negative integers; others [..., count]. An `error` of 0 means that the elements are fp32 numbers that a
+        kernel sees as they are. `division_ulps` allows for divisions that are wrong by so many units in the last place.
         """
         raise NotImplementedError
 
+    def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
+        """Integers that grow with the number that each stored code stands for; by default the codes themselves.
+
+        The `low` and `high` of a span of codes are an interval in this order.
+        """
+        return codes
+
     def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
         """The vectors [..., D] in rotated space, in float64, from codes [..., D] and metadata [..., count]."""
+        raise NotImplementedError
+
+    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+        """How far fp32 arithmetic may be from `decoded`, the result of `decode` [..., D], before it is rounded."""
         raise NotImplementedError
 
     def kernel_constants(self, side: Side) -> Any:

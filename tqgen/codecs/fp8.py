@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
+from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
 from tqgen.codecs.uniform import SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tqgen.codecs._grid import Grid
 
 ONLY_WITH_SCALE = ("group", "scale_floor", "quantize_with")
 
@@ -84,6 +89,60 @@ class Fp8Codec(Codec):
         groups = head_dim // group_size(parameters.group, head_dim)
         return (codes, Part("scale", groups, 8 * ITEM_BYTES[dtype], dtype))
 
+    def encode(
+        self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span, *, division_ulps: float = 0.0
+    ) -> dict[str, Span]:
+        """code = the nearest number of the format to v, or to v / scale with scale = largest magnitude / MAX."""
+        from tqgen.codecs import _grid
+
+        form = side.parameters.format
+        if side.parameters.scale is None:
+            return {"codes": _grid.elementwise(rotated, error, form)}
+        spans = _grid.quantize(self._grid(side), side.part("scale").count, rotated, error, division_ulps)
+        spans["codes"] = Span(*(_grid.from_ordinals(codes, form) for codes in spans["codes"].ends))
+        return spans
+
+    def _grid(self, side: Side) -> Grid:
+        from tqgen import floats
+        from tqgen.codecs import _grid
+
+        parameters: Fp8Parameters = side.parameters
+        form = floats.FORMATS[parameters.format]
+        return _grid.Grid(
+            steps=form.largest,
+            code=lambda t: floats.ordinals(floats.to_bits(t, form.name), form.name),
+            addend=0.0,
+            invalid=form.nan,
+            scale_dtype=parameters.scale.dtype,
+            zero_dtype=None,
+            scale_floor=parameters.scale_floor,
+            stored=parameters.quantize_with == "stored",
+            saturate=parameters.non_finite == "saturate",
+        )
+
+    def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
+        """The order of the numbers, -0 below +0."""
+        from tqgen import floats
+
+        return floats.ordinals(codes, side.parameters.format)
+
+    def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The numbers, times their group's scale if there is one."""
+        from tqgen import floats
+        from tqgen.codecs import _grid
+
+        numbers = floats.from_bits(parts["codes"], side.parameters.format)
+        return numbers if side.parameters.scale is None else _grid.decode(numbers, parts["scale"], None)
+
+    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+        """The product with the scale is rounded; without one nothing is."""
+        import numpy as np
+
+        from tqgen import floats
+
+        if side.parameters.scale is None:
+            return np.zeros_like(decoded)
+        return floats.ROUNDING * np.abs(decoded) + floats.SMALLEST_NORMAL
 
     def kernel_constants(self, side: Side) -> Fp8Kernel:
         parameters: Fp8Parameters = side.parameters

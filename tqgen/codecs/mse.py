@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from tqgen import codebooks
-from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
+from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
+
+if TYPE_CHECKING:
+    import numpy as np
+
+NORM_GUARD = 1e-8  # added to the norm before dividing by it
+CORRECTION_GUARD = 1e-16  # added to the squared length of the chosen levels
 
 
 class MseParameters(SideParameters):
@@ -94,6 +100,83 @@ class MseCodec(Codec):
             Part("norm", 1, 8 * ITEM_BYTES[dtype], dtype),
         )
 
+    def encode(
+        self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span, *, division_ulps: float = 0.0
+    ) -> dict[str, Span]:
+        """code = number of edges at or below z = y / (norm + 1e-8) * sqrt(D), or strictly below with tie `down`."""
+        import numpy as np
+
+        from tqgen import floats
+
+        parameters: MseParameters = side.parameters
+        table = codebooks.load(parameters.codebook, parameters.bits)
+        edges, levels = np.array(table.edges), np.array(table.levels)
+        # Guard, division, the factor sqrt(D) and the edge itself are each rounded to fp32, some of them twice.
+        slack = (8 + 2 * division_ulps) * floats.ROUNDING
+        shortest, length, longest = (n[..., None] + NORM_GUARD for n in (norm.low, norm.exact, norm.high))
+
+        def codes(y: np.ndarray, divisor: np.ndarray, relative: float) -> np.ndarray:
+            with np.errstate(invalid="ignore", over="ignore"):
+                z = y / divisor * side.head_dim**0.5
+                z = z + relative * np.abs(z)
+            # A vector without a finite length has no direction: its codes are those of zero.
+            z = np.where(np.isfinite(length) & np.isfinite(z), z, 0.0)
+            return np.searchsorted(edges, z, side="right" if parameters.tie == "up" else "left")
+
+        with np.errstate(invalid="ignore"):
+            below, above = rotated - error, rotated + error
+        low = codes(below, np.where(below >= 0, longest, shortest), -slack)
+        high = codes(above, np.where(above >= 0, shortest, longest), slack)
+        exact = codes(rotated, length, 0.0)
+        stored = norm
+        if parameters.norm_correction == "store":
+            stored = self._corrected(side, norm, levels, Span(low, exact, high))
+        saturate = parameters.non_finite == "saturate"
+        rounded = (floats.round_to(n, parameters.norm.dtype, saturate=saturate)[..., None] for n in stored.ends)
+        return {"codes": Span(low, exact, high), "norm": Span(*rounded)}
+
+    def _corrected(self, side: Side, norm: Span, levels: np.ndarray, codes: Span) -> Span:
+        """The norm divided by the length of the chosen unit-variance levels, norm / sqrt(sum c*c + 1e-16)."""
+        import numpy as np
+
+        from tqgen import floats
+
+        squares = levels**2 / side.head_dim
+        ends = squares[codes.low], squares[codes.high]
+        middle = len(levels) // 2
+        around_zero = (codes.low < middle) & (codes.high >= middle)
+        least = np.where(around_zero, squares[middle], np.minimum(*ends)).sum(-1)
+        most = np.maximum(*ends).sum(-1)
+        # The square root halves the relative error of the sum; root, reciprocal and product are rounded.
+        slack = (floats.accumulation(side.head_dim) + 8 * floats.ROUNDING) / 2 + 4 * floats.ROUNDING
+        return Span(
+            norm.low / np.sqrt(most + CORRECTION_GUARD) * (1 - slack),
+            norm.exact / np.sqrt(squares[codes.exact].sum(-1) + CORRECTION_GUARD),
+            norm.high / np.sqrt(least + CORRECTION_GUARD) * (1 + slack),
+        )
+
+    def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """levels[codes] / sqrt(D) * norm, the levels made a unit vector first with norm correction at load."""
+        import numpy as np
+
+        parameters: MseParameters = side.parameters
+        levels = np.array(codebooks.load(parameters.codebook, parameters.bits).levels)
+        unit = levels[parts["codes"]] * side.head_dim**-0.5
+        if parameters.norm_correction == "load":
+            unit = unit / np.sqrt((unit * unit).sum(-1, keepdims=True) + CORRECTION_GUARD)
+        with np.errstate(invalid="ignore"):
+            return unit * parts["norm"]
+
+    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+        """Level and product are rounded; with correction at load also the sum, its root and the quotient."""
+        import numpy as np
+
+        from tqgen import floats
+
+        relative = 3 * floats.ROUNDING
+        if side.parameters.norm_correction == "load":
+            relative += floats.accumulation(side.head_dim) / 2 + 6 * floats.ROUNDING
+        return relative * np.abs(decoded) + floats.SMALLEST_NORMAL
 
     def kernel_constants(self, side: Side) -> MseKernel:
         parameters: MseParameters = side.parameters

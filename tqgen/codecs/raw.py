@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tqgen.codecs.base import Codec, SideParameters
+from tqgen.codecs.base import Codec, SideParameters, Span
 from tqgen.layout import ITEM_BYTES, Part, Side
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class RawParameters(SideParameters):
@@ -38,6 +42,32 @@ class RawCodec(Codec):
     def parts(self, parameters: RawParameters, head_dim: int) -> tuple[Part, ...]:
         return (Part("codes", head_dim, 8 * ITEM_BYTES[parameters.dtype]),)
 
+    def encode(
+        self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span, *, division_ulps: float = 0.0
+    ) -> dict[str, Span]:
+        """code = the bit pattern of the nearest number of the dtype."""
+        from tqgen.codecs import _grid
+
+        saturate = side.parameters.non_finite == "saturate"
+        return {"codes": _grid.elementwise(rotated, error, side.parameters.dtype, saturate=saturate)}
+
+    def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
+        """The order of the numbers, -0 below +0."""
+        from tqgen import floats
+
+        return floats.ordinals(codes, side.parameters.dtype)
+
+    def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The numbers."""
+        from tqgen import floats
+
+        return floats.from_bits(parts["codes"], side.parameters.dtype)
+
+    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+        """Nothing is computed."""
+        import numpy as np
+
+        return np.zeros_like(decoded)
 
     def kernel_constants(self, side: Side) -> RawKernel:
         return RawKernel(dtype=side.parameters.dtype)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Problem, SideParameters, Stored
+from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tqgen.codecs._grid import Grid
 
 SMALLEST_FLOOR = 2.0**-126  # the smallest normal fp32 number: a smaller divisor may be flushed to zero
 
@@ -99,6 +104,61 @@ class UniformCodec(Codec):
         )
         return parts if parameters.symmetric else (*parts, Part("zero", groups, 8 * ITEM_BYTES[zero], zero))
 
+    def encode(
+        self, side: Side, rotated: np.ndarray, error: np.ndarray, norm: Span, *, division_ulps: float = 0.0
+    ) -> dict[str, Span]:
+        """code = clamp(round((v - zero) / scale)); zero is the smallest element of a group, scale its step."""
+        from tqgen.codecs import _grid
+
+        parameters: UniformParameters = side.parameters
+        spans = _grid.quantize(self._grid(side), side.part("scale").count, rotated, error, division_ulps)
+        mask = 2**parameters.bits - 1  # two's complement of negative codes
+        spans["codes"] = Span(*(codes & mask for codes in spans["codes"].ends))
+        return spans
+
+    def _grid(self, side: Side) -> Grid:
+        from tqgen.codecs import _grid
+
+        parameters: UniformParameters = side.parameters
+        bits, symmetric = parameters.bits, parameters.symmetric
+        lowest, highest = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if symmetric else (0, 2**bits - 1)
+        return _grid.Grid(
+            steps=highest,
+            code=_grid.clamped(_grid.ROUNDINGS[parameters.rounding], lowest, highest),
+            addend=0.0 if parameters.rounding == "half_even" else 0.5,
+            invalid=0,
+            scale_dtype=parameters.scale.dtype,
+            zero_dtype=None if symmetric else parameters.zero.dtype,
+            scale_floor=parameters.scale_floor,
+            stored=parameters.quantize_with == "stored",
+            saturate=parameters.non_finite == "saturate",
+        )
+
+    def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
+        """Signed codes for a symmetric side, the codes themselves otherwise."""
+        import numpy as np
+
+        parameters: UniformParameters = side.parameters
+        if not parameters.symmetric:
+            return codes
+        return np.where(codes >= 2 ** (parameters.bits - 1), codes - 2**parameters.bits, codes)
+
+    def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """codes * scale + zero."""
+        from tqgen.codecs import _grid
+
+        steps = self.ordinals(side, parts["codes"])
+        return _grid.decode(steps, parts["scale"], parts.get("zero"))
+
+    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+        """Product and sum are rounded, or only the sum where they are fused."""
+        import numpy as np
+
+        from tqgen import floats
+        from tqgen.codecs import _grid
+
+        product = np.abs(_grid.decode(self.ordinals(side, parts["codes"]), parts["scale"], None))
+        return floats.ROUNDING * (product + np.abs(decoded)) + floats.SMALLEST_NORMAL
 
     def kernel_constants(self, side: Side) -> UniformKernel:
         parameters: UniformParameters = side.parameters
