@@ -1,0 +1,1 @@
+"""What each command does, one file a command; `tqgen.cli` reads the arguments."""

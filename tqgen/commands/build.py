@@ -1,0 +1,136 @@
+"""`tqgen build`: write modules, or say which of them are not what a build would write."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqgen import manifest, outputs, usage
+from tqgen.console import Console
+from tqgen.diagnostics import Diagnostic, Place, SpecError
+from tqgen.outputs import Found, Output, State
+from tqgen.usage import UsageError
+
+if TYPE_CHECKING:
+    from tqgen.compiler import Compiled
+
+
+def build(
+    console: Console, arguments: Sequence[str], folder: Path | None, overrides: Mapping[str, str], check: bool
+) -> int:
+    """Compile every spec, then write what differs; with `check`, only report it. Returns the exit status."""
+    everything = not arguments
+    paths = usage.spec_paths(arguments or [entry.name for entry in manifest.shipped()])
+    compiled = usage.each(paths, lambda path: _compile(path, overrides))
+    wanted = _place(paths, compiled, folder)
+    complete = wanted[0].path.parent if everything and wanted and not overrides else None
+    found = _compare(wanted, complete)
+    command = _command(arguments, folder, overrides)
+    if check:
+        return _report_drift(console, found, command)
+    return _publish(console, found)
+
+
+def _compile(path: Path, overrides: Mapping[str, str]) -> Compiled:
+    from tqgen.compiler import compile_spec
+
+    return compile_spec(path, dict(overrides))
+
+
+def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | None) -> list[Output]:
+    """The file of each module; SpecError where two specs want the same one."""
+    wanted: dict[Path, tuple[Path, Output]] = {}
+    for path, result in zip(paths, compiled, strict=True):
+        into = folder if folder is not None else usage.relative(manifest.default_output(path))
+        output = Output(into / f"{result.name}.py", result.source)
+        there = wanted.get(output.path)
+        if there and there[0].resolve() != path.resolve():
+            message = f"this spec and `{there[0]}` both give a module `{result.name}`"
+            raise UsageError("TQ4103", message, file=str(path), help="build them into two folders, with `-o`")
+        wanted[output.path] = (path, output)
+    return [output for _, output in wanted.values()]
+
+
+def _compare(wanted: Sequence[Output], complete: Path | None) -> list[Found]:
+    for folder in {output.path.parent for output in wanted}:
+        for place in (folder, *folder.parents):
+            if place.exists() and not place.is_dir():
+                message = "the output should go into a folder, but this is a file"
+                raise UsageError("TQ4104", message, file=str(place), help="name a folder with `-o`")
+    try:
+        return outputs.compare(wanted, complete)
+    except OSError as error:
+        raise _unusable(Path(error.filename or "."), "read", error) from None
+
+
+def _unusable(path: Path, verb: str, error: OSError) -> UsageError:
+    reason = (error.strerror or str(error)).lower()
+    return UsageError("TQ4104", f"the file cannot be {verb}: {reason}", file=str(path))
+
+
+def _command(arguments: Sequence[str], folder: Path | None, overrides: Mapping[str, str]) -> str:
+    words = ["tqgen", "build", *arguments]
+    words += ["-o", str(folder)] if folder is not None else []
+    for key, value in overrides.items():
+        words += ["--set", f"{key}={value}"]
+    return shlex.join(words)
+
+
+def _drift(found: Found, command: str) -> Diagnostic:
+    code, message, help = {
+        State.MISSING: ("TQ5001", "the file is missing", f"run `{command}`"),
+        State.STALE: ("TQ5002", "the file is stale: its spec or the compiler has changed since", f"run `{command}`"),
+        State.EDITED: (
+            "TQ5003",
+            "the file was edited by hand since it was generated",
+            f"change the spec instead, and run `{command}`, which undoes the edit",
+        ),
+        State.FOREIGN: (
+            "TQ5004",
+            "tqgen did not write the file that stands here",
+            f"move it away, and run `{command}`",
+        ),
+        State.LEFT_OVER: (
+            "TQ5005",
+            "the file is left over: no spec asks for it any more",
+            f"run `rm {shlex.quote(str(found.path))}`",
+        ),
+    }[found.state]
+    return Diagnostic(code, message, Place(str(found.path)), help=help)
+
+
+def _report_drift(console: Console, found: Sequence[Found], command: str) -> int:
+    for one in found:
+        print(f"{one.path}: {one.state.value}")
+    problems = [_drift(one, command) for one in found if one.state is not State.CURRENT]
+    console.report(problems)
+    return usage.FINDINGS if problems else usage.CLEAN
+
+
+def _publish(console: Console, found: Sequence[Found]) -> int:
+    foreign = [
+        Diagnostic(
+            "TQ5004",
+            "tqgen did not write the file that stands here, and leaves it as it is",
+            Place(str(one.path)),
+            help="move the file away, or build into another folder with `-o`; nothing was written",
+        )
+        for one in found
+        if one.state is State.FOREIGN
+    ]
+    if foreign:
+        raise SpecError(foreign)
+    for one in found:
+        if one.output is None:
+            print(f"{one.path}: left over, no spec asks for it")
+        elif one.state is State.CURRENT:
+            print(f"{one.path}: unchanged")
+        else:
+            try:
+                outputs.publish(one.output)
+            except OSError as error:
+                raise _unusable(one.path, "written", error) from None
+            print(f"{one.path}: {'written, undoing an edit by hand' if one.state is State.EDITED else 'written'}")
+    return usage.CLEAN

@@ -1,0 +1,44 @@
+"""`tqgen show`: a spec at any stage of its compilation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tqgen import usage
+from tqgen.byte_map import Launch
+from tqgen.console import width_of
+
+STAGES = ("spec", "layout", "plan", "source")
+
+
+def show(argument: str, stage: str, as_json: bool, overrides: Mapping[str, str], launch: Launch) -> int:
+    """Print one stage of one spec to stdout, as text or as JSON."""
+    (path,) = usage.spec_paths([argument])
+    text, data = _stage(path, stage, dict(overrides), launch)
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n" if as_json else text)
+    return usage.CLEAN
+
+
+def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> tuple[str, Any]:
+    """The stage as text and as plain data; only what the stage needs is imported and computed."""
+    if stage in {"plan", "source"}:
+        from tqgen.compiler import compile_spec
+
+        compiled = compile_spec(path, overrides)
+        if stage == "plan":
+            return compiled.plan.describe().rstrip("\n") + "\n", compiled.plan.to_json()
+        return compiled.source, {"name": compiled.name, "source": compiled.source}
+    from tqgen.spec import dump_spec, load_spec
+
+    spec = load_spec(path, overrides)
+    if stage == "spec":
+        return dump_spec(spec), spec.model_dump(mode="json", exclude_none=True)
+    from tqgen.byte_map import byte_map
+    from tqgen.resolve import resolve
+    from tqgen.show import render
+
+    shown = byte_map(resolve(spec), launch)
+    return render(shown, width_of(sys.stdout)), shown.to_json()

@@ -1,0 +1,68 @@
+"""Mistakes in how tqgen is called, and in what it finds on disk: the diagnostics that have no place in a spec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tqgen import manifest
+from tqgen.diagnostics import Diagnostic, Place, SpecError
+
+T = TypeVar("T")
+
+CLEAN, FINDINGS, USAGE = 0, 1, 2
+
+
+class UsageError(SpecError):
+    """A call that cannot be carried out as it is: the exit status is 2."""
+
+    def __init__(self, code: str, message: str, *, file: str = "", help: str = "") -> None:
+        super().__init__([Diagnostic(code, message, Place(file) if file else None, help=help)])
+
+
+def status_of(diagnostics: Iterable[Diagnostic]) -> int:
+    """2 where one of `diagnostics` is about the call itself (TQ4xxx), otherwise 1."""
+    return USAGE if any(found.code.startswith("TQ4") for found in diagnostics) else FINDINGS
+
+
+def relative(path: Path) -> Path:
+    """`path` as a person here would write it: relative to the working folder where it lies below."""
+    try:
+        return Path(os.path.relpath(path)) if path.resolve().is_relative_to(Path.cwd()) else path
+    except (OSError, ValueError):
+        return path
+
+
+def spec_paths(arguments: Sequence[str]) -> list[Path]:
+    """The files that SPEC arguments mean."""
+    return [relative(manifest.locate(argument)) for argument in arguments]
+
+
+def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:
+    """`["head_dim=64", "key.bits=3"]` as a mapping, the values still text; UsageError where one is no `key=value`."""
+    overrides: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                "TQ4102", f"`--set {argument}` is no `key=value`", help="write it as in `--set head_dim=64`"
+            )
+        if key.strip() in overrides:
+            raise UsageError("TQ4102", f"`--set {key.strip()}` is given twice", help="keep one of the two")
+        overrides[key.strip()] = value.strip()
+    return overrides
+
+
+def each(paths: Sequence[Path], work: Callable[[Path], T]) -> list[T]:
+    """`work` of every path; SpecError with the problems of all where one of them has some."""
+    results, problems = [], []
+    for path in paths:
+        try:
+            results.append(work(path))
+        except SpecError as error:
+            problems += error.diagnostics
+    if problems:
+        raise SpecError(problems)
+    return results
