@@ -77,6 +77,27 @@ class Span:
         return self.low, self.exact, self.high
 
 
+@dataclass(frozen=True)
+class KernelConstants:
+    """What a codec's macros write. Subclasses add their own numbers, as literals; these are what every kernel asks.
+
+    A table is a tuple `<SIDE>_<TABLE>` that the macro `tables` defines and a launcher keeps on the device.
+    """
+
+    needs_norm: ClassVar[bool] = False  # the encoder takes the vector's norm
+    uses_hardware_fp8: ClassVar[bool] = False  # the encoder takes HARDWARE_FP8
+    decode_tables: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def encode_tables(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """Shared functions of `templates/parts/helpers.py.j2` that the macros call."""
+        return ()
+
+
 class Codec:
     """One codec. All arrays are numpy; `[..., D]` are vectors in rotated space, `[...]` is one number a vector."""
 
@@ -113,10 +134,10 @@ class Codec:
         """The vectors [..., D] in rotated space, in float64, from codes [..., D] and metadata [..., count]."""
         raise NotImplementedError
 
-    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
-        """How far fp32 arithmetic may be from `decoded`, the result of `decode` [..., D], before it is rounded."""
+    def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
+        """What fp32 arithmetic may give for `decode`, [..., D], before it is rounded to an output dtype."""
         raise NotImplementedError
 
-    def kernel_constants(self, side: Side) -> Any:
-        """A frozen dataclass of everything that the codec's macros write: all arithmetic is done here."""
+    def kernel_constants(self, side: Side) -> KernelConstants:
+        """Everything that the codec's macros write: all arithmetic is done here."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.codecs.uniform import SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
@@ -45,7 +45,7 @@ LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 
 
 @dataclass(frozen=True)
-class Fp8Kernel:
+class Fp8Kernel(KernelConstants):
     """What the macros of `fp8` write; numbers are literals."""
 
     format: str
@@ -56,9 +56,12 @@ class Fp8Kernel:
     scale_floor: str
     propagate: bool
 
+    uses_hardware_fp8 = True
+
     @property
-    def needs_norm(self) -> bool:
-        return False
+    def helpers(self) -> tuple[str, ...]:
+        return (self.format,) + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
+
 
 
 class Fp8Codec(Codec):
@@ -134,15 +137,15 @@ class Fp8Codec(Codec):
         numbers = floats.from_bits(parts["codes"], side.parameters.format)
         return numbers if side.parameters.scale is None else _grid.decode(numbers, parts["scale"], None)
 
-    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
-        """The product with the scale is rounded; without one nothing is."""
-        import numpy as np
-
+    def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
+        """The product with the scale rounded to fp32."""
         from tqgen import floats
+        from tqgen.codecs import _grid
 
+        numbers = floats.from_bits(parts["codes"], side.parameters.format)
         if side.parameters.scale is None:
-            return np.zeros_like(decoded)
-        return floats.ROUNDING * np.abs(decoded) + floats.SMALLEST_NORMAL
+            return Span(numbers, numbers, numbers)
+        return _grid.decode_span(numbers, parts["scale"], None)
 
     def kernel_constants(self, side: Side) -> Fp8Kernel:
         parameters: Fp8Parameters = side.parameters

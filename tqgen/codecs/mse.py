@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen import codebooks
-from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
 
@@ -40,7 +40,7 @@ WIDEST_COMPARED = 4
 
 
 @dataclass(frozen=True)
-class MseKernel:
+class MseKernel(KernelConstants):
     """What the macros of `mse` write; numbers are literals."""
 
     bits: int
@@ -57,13 +57,13 @@ class MseKernel:
     correct_at_store: bool
     correct_at_load: bool
 
-    @property
-    def needs_norm(self) -> bool:
-        return True
+
+    needs_norm = True
+    decode_tables = ("levels",)
 
     @property
-    def needs_levels_to_encode(self) -> bool:
-        return self.correct_at_store
+    def encode_tables(self) -> tuple[str, ...]:
+        return ("edges",) * (not self.compared) + ("levels",) * self.correct_at_store
 
 
 class MseCodec(Codec):
@@ -167,7 +167,7 @@ class MseCodec(Codec):
         with np.errstate(invalid="ignore"):
             return unit * parts["norm"]
 
-    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+    def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
         """Level and product are rounded; with correction at load also the sum, its root and the quotient."""
         import numpy as np
 
@@ -176,7 +176,11 @@ class MseCodec(Codec):
         relative = 3 * floats.ROUNDING
         if side.parameters.norm_correction == "load":
             relative += floats.accumulation(side.head_dim) / 2 + 6 * floats.ROUNDING
-        return relative * np.abs(decoded) + floats.SMALLEST_NORMAL
+        decoded = self.decode(side, parts)
+        with np.errstate(invalid="ignore"):
+            error = np.where(decoded == 0, 0.0, relative * np.abs(decoded) + floats.SMALLEST_NORMAL)
+            error = np.where(np.isfinite(decoded), error, 0.0)
+        return Span(decoded - error, decoded, decoded + error)
 
     def kernel_constants(self, side: Side) -> MseKernel:
         parameters: MseParameters = side.parameters

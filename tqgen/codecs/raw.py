@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tqgen.codecs.base import Codec, SideParameters, Span
+from tqgen.codecs.base import Codec, KernelConstants, SideParameters, Span
 from tqgen.layout import ITEM_BYTES, Part, Side
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ class RawParameters(SideParameters):
 
 
 @dataclass(frozen=True)
-class RawKernel:
+class RawKernel(KernelConstants):
     """What the macros of `raw` write."""
 
     dtype: str
 
     @property
-    def needs_norm(self) -> bool:
-        return False
+    def helpers(self) -> tuple[str, ...]:
+        return (self.dtype,)
+
 
 
 class RawCodec(Codec):
@@ -63,11 +64,10 @@ class RawCodec(Codec):
 
         return floats.from_bits(parts["codes"], side.parameters.dtype)
 
-    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
+    def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
         """Nothing is computed."""
-        import numpy as np
-
-        return np.zeros_like(decoded)
+        decoded = self.decode(side, parts)
+        return Span(decoded, decoded, decoded)
 
     def kernel_constants(self, side: Side) -> RawKernel:
         return RawKernel(dtype=side.parameters.dtype)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.literals import fp32
 
@@ -46,7 +46,7 @@ class UniformParameters(SideParameters):
 
 
 @dataclass(frozen=True)
-class UniformKernel:
+class UniformKernel(KernelConstants):
     """What the macros of `uniform` write; numbers are literals."""
 
     bits: int
@@ -64,8 +64,11 @@ class UniformKernel:
     propagate: bool
 
     @property
-    def needs_norm(self) -> bool:
-        return False
+    def helpers(self) -> tuple[str, ...]:
+        rounding = ("round_half_even",) * (self.rounding == "half_even")
+        dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
+        return rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
+
 
 
 class UniformCodec(Codec):
@@ -150,15 +153,11 @@ class UniformCodec(Codec):
         steps = self.ordinals(side, parts["codes"])
         return _grid.decode(steps, parts["scale"], parts.get("zero"))
 
-    def decode_error(self, side: Side, parts: Mapping[str, np.ndarray], decoded: np.ndarray) -> np.ndarray:
-        """Product and sum are rounded, or only the sum where they are fused."""
-        import numpy as np
-
-        from tqgen import floats
+    def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
+        """The product and the sum rounded to fp32 one after the other, or the sum alone where they are fused."""
         from tqgen.codecs import _grid
 
-        product = np.abs(_grid.decode(self.ordinals(side, parts["codes"]), parts["scale"], None))
-        return floats.ROUNDING * (product + np.abs(decoded)) + floats.SMALLEST_NORMAL
+        return _grid.decode_span(self.ordinals(side, parts["codes"]), parts["scale"], parts.get("zero"))
 
     def kernel_constants(self, side: Side) -> UniformKernel:
         parameters: UniformParameters = side.parameters
