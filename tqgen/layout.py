@@ -164,3 +164,10 @@ class Layout:
 
     def block_bytes(self, block_size: int, num_kv_heads: int) -> int:
         return block_size * num_kv_heads * self.slot_bytes
+
+    def missing_bytes(self, block_size: int, num_kv_heads: int) -> int:
+        """Bytes by which the fields of a launch do not fit into its block: 0 where they fit.
+
+        Only alignment whose padding depends on the launch can make a block too small; see `tqgen.resolve`.
+        """
+        return max(0, self.end.evaluate(block_size, num_kv_heads) - self.block_bytes(block_size, num_kv_heads))

@@ -23,7 +23,8 @@ class FieldPlan:
     item_bytes: int
     dtype: str | None
     count: int
-    access_bytes: int  # widest access that every address allows; the launch may allow less
+    bits: int  # of one number
+    alignment: str  # source: of every address, in bytes
     comment: str
 
 
@@ -46,33 +47,32 @@ class PackingPlan:
     codes_per_unit: int
     unit_bytes: int
     word: str  # integer type that holds a unit
-    view: tuple[str, str]  # the tile of codes as [.., ..]: unit and position in the unit, in the order of memory
-    position_axis: int
-    shape_units: int
+    position_axis: int  # of the tile of codes seen as units: 2, the codes of a unit are neighbours; 1, they are not
     units: LanesPlan
-    last_unit_bytes: int  # bytes of the last unit that belong to the field
     num_units: int
+    last_unit_bytes: int  # bytes of the last unit that belong to the field
     order: str  # a phrase
-    wide: bool  # a unit is one 2- or 4-byte number, stored as such where the launch allows it
+    wide: bool  # a unit is one 2- or 4-byte number
 
 
 @dataclass(frozen=True)
 class RotationPlan:
-    """How vectors are multiplied by the rotation."""
+    """How vectors are multiplied by the rotation: forward in chunks of its rows, backward in chunks of its columns."""
 
     kind: str
     is_hadamard: bool
-    size: int
+    product: str  # the function that multiplies
     scale: str  # literal
     is_scaled: bool
-    chunk: int  # elements of the inner dimension at a time
+    chunk: int
     chunks: int
-    masked: bool  # the last chunk is not full
+    inner: str  # the index along the chunk
+    vector_mask: str
+    matrix_mask: str | None
     column_chunk: int
     column_chunks: int
     columns_masked: bool
-    signs: str  # source of the tuple of signs, for signed_hadamard
-    block_diagonal: bool
+    transposed_mask: str | None
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ class SidePlan:
     """Keys or values, as the kernels treat them."""
 
     name: str
+    title: str
     codec: str
-    macros: str
+    macros: str  # the codec's template
     head_dim: int
     lanes: LanesPlan
     groups: LanesPlan
@@ -89,16 +90,39 @@ class SidePlan:
     grouped: bool
     center: bool
     saturate: bool
-    limit: str  # literal: largest magnitude that `saturate` lets in
+    limit: str  # literal: the largest magnitude that `saturate` lets in
     rotation: RotationPlan
     constants: Any  # what the codec's macros write
+    encode_tables: tuple[str, ...]
+    decode_tables: tuple[str, ...]
+    uses_hardware_fp8: bool
     codes: FieldPlan
     metadata: tuple[FieldPlan, ...]
     packing: PackingPlan
+    reading: str  # a phrase: what `_read` returns
 
     @property
     def fields(self) -> tuple[FieldPlan, ...]:
         return (self.codes, *self.metadata)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor that a launcher takes at run time, fp32."""
+
+    name: str
+    text: str
+    shape: str  # source
+    needed_in_model_space: bool
+    per_head: bool
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that launchers keep on the device."""
+
+    name: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -118,23 +142,31 @@ class ModulePlan:
     spec_file: str
     version: str
     layout_id: str
-    slot_bytes: int
-    alignment: int
-    needed_bytes: str  # source: bytes of a block that the layout needs at a launch's block size and head count
-    always_fits: bool
-    byte_map: tuple[str, ...]
-    facts: tuple[str, ...]
     key: SidePlan | None
     value: SidePlan | None
     key_head_dim: int
     value_head_dim: int
-    regions: tuple[tuple[str, str], ...]
+    slot_bytes: int
+    alignment: int  # that the layout asks of a cache
+    always_fits: bool
+    needed_bytes: str  # source: bytes that a block needs
+    byte_map: tuple[str, ...]
+    facts: tuple[str, ...]
     fields: tuple[FieldPlan, ...]
-    helpers: tuple[str, ...]  # shared functions that this module needs
+    helpers: frozenset[str]  # shared functions that this module needs
+    absent: tuple[str, ...]
+    run_time_arguments: tuple[Argument, ...]
+    output_arguments: tuple[Argument, ...]
+    constants: tuple[Constant, ...]
+    store_signature: str
+    unpack_signature: str
+    has_spaces: bool
+    uses_hardware_fp8: bool
     store_small: TilePlan
     store_large: TilePlan
     store_large_rows: int  # from this many rows on, `store_large`
     unpack: TilePlan
+    rotate_output: TilePlan
 
     @property
     def sides(self) -> tuple[SidePlan, ...]:
@@ -142,7 +174,7 @@ class ModulePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "helpers": sorted(self.helpers)}
 
     def describe(self) -> str:
         """The plan as indented text, one decision a line."""

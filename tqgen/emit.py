@@ -1,0 +1,41 @@
+"""Write a plan as source: jinja templates, then black. Knows nothing of specs or layouts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tqgen import resources, seal
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from tqgen.plan import ModulePlan
+
+LINE_LENGTH = 120
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The one environment: an undefined name is an error, nothing is escaped, blocks leave no blank lines."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(resources.templates()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def draft(plan: ModulePlan) -> str:
+    """The module's text before formatting."""
+    return environment().get_template("module.py.j2").render(module=plan)
+
+
+def emit(plan: ModulePlan) -> str:
+    """The module's text: formatted, with the digest of itself, the same bytes for the same plan."""
+    import black
+
+    return seal.seal(black.format_str(draft(plan), mode=black.Mode(line_length=LINE_LENGTH)))

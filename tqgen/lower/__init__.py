@@ -1,0 +1,132 @@
+"""Lower a layout to the plan of its module: everything is decided here, the templates only write it down."""
+
+from __future__ import annotations
+
+from tqgen.layout import Layout
+from tqgen.lower.header import comment_lines, facts
+from tqgen.lower.sides import side_plan
+from tqgen.plan import Argument, Constant, ModulePlan, SidePlan, TilePlan
+from tqgen.version import __version__
+
+# Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
+# larger tiles, as long as the tile fits the registers.
+FEW_ROWS = TilePlan(rows=16, warps=4)
+MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 8), 256: TilePlan(32, 8)}
+MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
+
+
+def lower(layout: Layout, spec_file: str) -> ModulePlan:
+    """The plan of `layout`'s module; `spec_file` is named in its header."""
+    sides = {side.name: side_plan(layout, side) for side in layout.sides}
+    key, value = sides.get("key"), sides.get("value")
+    widest = max(plan.lanes.size for plan in sides.values())
+    large = MANY_ROWS.get(max(64, widest), FEW_ROWS)
+    arguments = run_time_arguments(layout)
+    absent = tuple(side.name for side in (layout.key, layout.value) if not side.is_stored)
+    keywords = "".join(f", {argument.name}" for argument in arguments)
+    unpack_keywords = "".join(f", {argument.name}=None" for argument in arguments)
+    return ModulePlan(
+        name=layout.name,
+        doc=layout.doc.strip() or "a KV-cache layout.",
+        spec_file=spec_file,
+        version=__version__,
+        layout_id=layout.layout_id,
+        key=key,
+        value=value,
+        key_head_dim=layout.key.head_dim,
+        value_head_dim=layout.value.head_dim,
+        slot_bytes=layout.slot_bytes,
+        alignment=layout.alignment,
+        always_fits=always_fits(layout),
+        needed_bytes=layout.end.source(),
+        byte_map=tuple(comment_lines(layout)),
+        facts=tuple(facts(layout)),
+        fields=tuple(field for plan in sides.values() for field in plan.fields),
+        helpers=helpers(layout, tuple(sides.values())),
+        absent=absent,
+        run_time_arguments=arguments,
+        output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
+        constants=constants(layout, tuple(sides.values())),
+        store_signature=f"key, value, kv_cache, slot_mapping{', *' if keywords else ''}{keywords}",
+        unpack_signature=f'kv_cache, slot_mapping, *, space="model", dtype=None, out=None{unpack_keywords}',
+        has_spaces=any(side.rotation.kind != "none" or side.parameters.center for side in layout.sides),
+        uses_hardware_fp8=any(plan.uses_hardware_fp8 for plan in sides.values()),
+        store_small=FEW_ROWS,
+        store_large=large,
+        store_large_rows=MANY_FROM,
+        unpack=TilePlan(rows=16, warps=4),
+        rotate_output=FEW_ROWS,
+    )
+
+
+def always_fits(layout: Layout) -> bool:
+    """Whether the regions end inside the block for every block size and head count."""
+    excess = layout.end
+    per_slot = 0
+    for monomial, coefficient in excess.terms:
+        if tuple(map(str, monomial)) != ("block_size", "num_kv_heads"):
+            return False
+        per_slot = coefficient
+    return per_slot <= layout.slot_bytes
+
+
+def run_time_arguments(layout: Layout) -> tuple[Argument, ...]:
+    arguments = []
+    for side in layout.sides:
+        if side.rotation.kind == "matrix":
+            d = side.head_dim
+            arguments.append(
+                Argument(
+                    f"{side.name}_rotation",
+                    f"fp32 [{d}, {d}], orthogonal R: {side.name}s are stored as x @ R.",
+                    f"({d}, {d})",
+                    needed_in_model_space=True,
+                    per_head=False,
+                )
+            )
+        if side.parameters.center:
+            arguments.append(
+                Argument(
+                    f"{side.name}_center",
+                    f"fp32 [num_kv_heads, {side.head_dim}], subtracted from {side.name}s before they are encoded.",
+                    f"(num_kv_heads, {side.head_dim})",
+                    needed_in_model_space=True,
+                    per_head=True,
+                )
+            )
+    return tuple(arguments)
+
+
+def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ...]:
+    found = []
+    for side, plan in zip(layout.sides, plans):
+        if side.rotation.is_hadamard:
+            signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
+            source = f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
+            found.append(Constant(f"{side.name}_rotation", source))
+        for table in sorted({*plan.encode_tables, *plan.decode_tables}):
+            name = f"{side.name.upper()}_{table.upper()}"
+            source = f"torch.tensor({name}, dtype=torch.float32, device=device)"
+            found.append(Constant(f"{side.name}_{table}", source))
+    return tuple(found)
+
+
+def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
+    """Names of the shared functions that a module needs, with what they need themselves."""
+    found: set[str] = set()
+    for side, plan in zip(layout.sides, plans):
+        found.update(getattr(plan.constants, "helpers", ()))
+        for field in plan.metadata:
+            found |= {field.dtype, f"u{8 * field.item_bytes}"}
+        if plan.packing.wide:
+            found.add(f"u{plan.packing.bits}")
+        if plan.saturate:
+            found.add("saturated")
+        if plan.rotation.kind == "matrix":
+            found.add("matrix_product")
+        elif plan.rotation.kind != "none":
+            found |= {"signs_product", "hadamard"}
+        if plan.rotation.kind == "signed_hadamard":
+            found.add("signs")
+    return frozenset(found)
+

@@ -1,0 +1,193 @@
+"""Lower one side: lanes, packing, rotation, and the fields as expressions."""
+
+from __future__ import annotations
+
+import math
+
+from tqgen.form import Form
+from tqgen.layout import ITEM_BYTES, Field, Layout, Side
+from tqgen.literals import fp32
+from tqgen.lower.lanes import Lanes, Tile, next_power_of_two, tile
+from tqgen.plan import FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
+
+# Elements of the rotation's inner dimension that are multiplied at a time: the factors wait in shared memory, which is
+# 64 KiB on the smallest target. A sign matrix is one bf16 tile, any other matrix is split into three.
+SIGNS_TILE_BYTES = 32 * 1024
+MATRIX_TILE_BYTES = 16 * 1024
+BF16_BYTES = 2
+
+# What `saturate` lets in. With fp16 metadata nothing larger could be stored; otherwise the square of any vector's
+# elements must stay a finite fp32 sum: 1024 * (2**56)**2 = 2**122.
+FP16_LARGEST = 65504.0
+SQUARE_SAFE = 2.0**56
+
+
+def lanes_plan(lanes: Lanes) -> LanesPlan:
+    return LanesPlan(lanes.size, lanes.index("lane"), lanes.mask("lane"), lanes.is_plain)
+
+
+def offset_source(field: Field) -> str:
+    """The byte offset of a field of (token, head), as source."""
+
+    def term(variable: str, stride: Form) -> str:
+        text = stride.source("BLOCK_SIZE", "NUM_KV_HEADS")
+        return f"{variable} * ({text})" if len(stride.terms) > 1 or " " in text else f"{variable} * {text}"
+
+    parts = [field.base.source("BLOCK_SIZE", "NUM_KV_HEADS")] if field.base.terms else []
+    parts += [term("token", field.token_stride), term("head", field.head_stride)]
+    return " + ".join(parts)
+
+
+def field_plan(field: Field) -> FieldPlan:
+    part = field.part
+    item_bytes = ITEM_BYTES[part.dtype] if part.dtype else max(1, part.bits // 8) if part.bits % 8 == 0 else 1
+    is_packed = part.dtype is None and part.bits <= 8
+    stored = f"{part.bits}-bit codes" if part.dtype is None else part.dtype
+    span = f"{part.num_bytes} bytes" + (f" ({part.count} x {stored})" if part.count > 1 else f" ({stored})")
+    return FieldPlan(
+        name=field.name.replace(".", "_"),
+        title=field.name,
+        region=field.region,
+        offset=offset_source(field),
+        num_bytes=part.num_bytes,
+        item_bytes=1 if is_packed else item_bytes,
+        dtype=part.dtype,
+        count=part.count,
+        bits=part.bits,
+        alignment="ALIGNMENT" if field.alignment >= item_bytes else str(field.alignment),
+        comment=f"Byte offset in the block of `{field.name}`: {span}, region `{field.region}`.",
+    )
+
+
+def packing_plan(side: Side, shape: Tile) -> PackingPlan:
+    codes = side.part("codes")
+    unit = codes_per_unit(codes.bits)
+    unit_bytes = unit * codes.bits // 8
+    num_units = -(-codes.count // unit)
+    halves = side.parameters.packing == "halves"
+    part = side.head_dim // unit
+    if unit == 1:
+        order = "one after the other"
+    elif not halves:
+        order = "element after element, least significant bit first"
+    elif codes.bits in (1, 2, 4):
+        order = f"{unit} to a byte: elements j + i * {part} share byte j"
+    else:
+        order = f"{unit} to a unit: elements j + i * {part} share unit j"
+    return PackingPlan(
+        bits=codes.bits,
+        mask=2**codes.bits - 1,
+        codes_per_unit=unit,
+        unit_bytes=unit_bytes,
+        word="int64" if unit_bytes > 4 else "int32",
+        position_axis=1 if halves and unit > 1 else 2,
+        units=lanes_plan(shape.units),
+        num_units=num_units,
+        last_unit_bytes=codes.num_bytes - (num_units - 1) * unit_bytes,
+        order=order,
+        wide=codes.bits in (16, 32),
+    )
+
+
+def codes_per_unit(bits: int) -> int:
+    """The smallest number of codes that fill whole bytes."""
+    return 8 // math.gcd(8, bits)
+
+
+def rotation_plan(side: Side, lanes: Lanes) -> RotationPlan:
+    rotation, head_dim = side.rotation, side.head_dim
+    budget = SIGNS_TILE_BYTES if rotation.is_hadamard else MATRIX_TILE_BYTES
+    padded = max(16, next_power_of_two(head_dim))
+
+    def chunk(other: int) -> int:
+        fitting = max(16, min(padded, budget // (BF16_BYTES * other)))
+        # A chunk that divides the vector leaves no lanes idle and needs no mask.
+        whole = [size for size in (fitting, fitting // 2) if size >= 16 and head_dim % size == 0]
+        return whole[0] if whole else fitting
+
+    rows, columns = chunk(lanes.size), chunk(lanes.size)
+    row_chunks, column_chunks = -(-head_dim // rows), -(-head_dim // columns)
+    inner = "d" if row_chunks == 1 and lanes.is_plain and rows == lanes.size else "k"
+    masked = head_dim % rows != 0
+    lane_mask = lanes.mask("lane")
+    return RotationPlan(
+        kind=rotation.kind,
+        is_hadamard=rotation.is_hadamard,
+        product="_signs_product" if rotation.is_hadamard else "_matrix_product",
+        scale=fp32(rotation.scale),
+        is_scaled=rotation.scale != 1.0,
+        chunk=rows,
+        chunks=row_chunks,
+        inner=inner,
+        vector_mask=f"live[:, None] & ({inner} < {head_dim})[None, :]" if masked else "live[:, None]",
+        matrix_mask=" & ".join(
+            [f"({inner} < {head_dim})[:, None]"] * masked + ["in_vector[None, :]"] * (lane_mask is not None)
+        )
+        or None,
+        column_chunk=columns,
+        column_chunks=column_chunks,
+        columns_masked=head_dim % columns != 0,
+        transposed_mask=" & ".join(
+            ["in_vector[:, None]"] * (lane_mask is not None)
+            + [f"(column < {head_dim})[None, :]"] * (head_dim % columns != 0)
+        )
+        or None,
+    )
+
+
+def side_plan(layout: Layout, side: Side) -> SidePlan:
+    group = getattr(side.parameters, "group", None) or side.head_dim
+    halves = side.parameters.packing == "halves"
+    shape = tile(side.head_dim, group, codes_per_unit(side.part("codes").bits), halves)
+    if isinstance(shape, str):
+        raise ValueError(shape)  # refused by the spec's checks
+    constants = side.codec.kernel_constants(side)
+    fields = {field.part.name: field_plan(field) for field in layout.fields if field.side == side.name}
+    has_fp16 = any(part.dtype == "fp16" for part in side.parts) or getattr(side.parameters, "dtype", None) == "fp16"
+    rotation = rotation_plan(side, shape.elements)
+    return SidePlan(
+        name=side.name,
+        title=f"{side.name}: {describe(side)}",
+        codec=side.codec.name,
+        macros=f"codecs/{side.codec.name}.py.j2",
+        head_dim=side.head_dim,
+        lanes=lanes_plan(shape.elements),
+        groups=lanes_plan(shape.groups),
+        group_lanes=shape.group_lanes,
+        grouped=shape.groups.size > 1,
+        center=side.parameters.center,
+        saturate=side.parameters.non_finite == "saturate",
+        limit=fp32(FP16_LARGEST if has_fp16 else SQUARE_SAFE),
+        rotation=rotation,
+        constants=constants,
+        encode_tables=getattr(constants, "encode_tables", ()),
+        decode_tables=getattr(constants, "decode_tables", ()),
+        uses_hardware_fp8=getattr(constants, "uses_hardware_fp8", False),
+        codes=fields["codes"],
+        metadata=tuple(plan for name, plan in fields_in_order(side, fields) if name != "codes"),
+        packing=packing_plan(side, shape),
+        reading=reading(side, rotation, constants.needs_norm),
+    )
+
+
+def fields_in_order(side: Side, fields: dict[str, FieldPlan]) -> list[tuple[str, FieldPlan]]:
+    """In the order of the codec's parts, which the macros return."""
+    return [(part.name, fields[part.name]) for part in side.parts]
+
+
+def describe(side: Side) -> str:
+    """The codec and its transform in a few words."""
+    bits = side.part("codes").bits
+    return f"{bits}-bit {side.codec.name}, rotation {side.rotation.kind}"
+
+
+def reading(side: Side, rotation: RotationPlan, needs_norm: bool) -> str:
+    steps = []
+    if side.parameters.center:
+        steps.append("less the head's center")
+    if rotation.kind != "none":
+        factor = f" (times {side.rotation.size}**0.5)" if needs_norm and rotation.is_scaled else ""
+        steps.append(f"rotated{factor}")
+    if needs_norm:
+        steps.append("and their norms [ROWS]")
+    return "".join(f", {step}" if number or not step.startswith("and") else f" {step}" for number, step in enumerate(steps))
