@@ -1,0 +1,70 @@
+"""The events of the YAML parser, and its complaints in the words of a spec's author."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import Event
+
+from tqgen.diagnostics import Diagnostic, Related, SpecError
+from tqgen.source import Source
+
+
+def events(source: Source) -> Iterator[Event]:
+    """The parser's events; SpecError where it gives up."""
+    try:
+        yield from YAML(typ="safe", pure=True).parse(source.text)
+    except MarkedYAMLError as error:
+        raise SpecError([_trouble(source, error)]) from None
+    except Exception as error:  # faults of the parser itself, as an OverflowError on the escape "\UFFFFFFFF"
+        reason = str(error).splitlines()[0].lower() if str(error) else "the parser gave up"
+        raise SpecError([Diagnostic("TQ1001", f"this is not YAML: {reason}", source.place(0))]) from None
+
+
+_QUOTE = ("a quote is never closed", "close the quote")
+_TAG = ("tags (`!...`) are not part of the spec language", "remove the tag")
+_TROUBLE = {  # what the parser says: what tqgen says, and what helps
+    "mapping values are not allowed": (
+        "a `:` where no key can stand",
+        "put quotes around text that holds `: `, or check the indentation",
+    ),
+    "expected <block end>": ("this line is indented like nothing above it", "indent it like the lines beside it"),
+    "found unexpected end of stream": _QUOTE,
+    "found unexpected document separator": _QUOTE,
+    "could not find expected ':'": ("a key has no `:`", "write `key: value`"),
+    "expected ',' or ']'": ("a list in brackets goes wrong here", "separate items by `,` and close it with `]`"),
+    "expected ',' or '}'": ("a mapping in braces goes wrong here", "separate items by `,` and close it with `}`"),
+    "expected the node content": ("a value is missing here", "close what was opened"),
+    "expected '<document start>'": ("text after the end of the spec", "remove it, or indent it like a key"),
+    "found unknown escape character": ("there is no such escape in double quotes", r"write a backslash as `\\`"),
+    "found undefined tag handle": _TAG,
+    "found undefined alias": ("aliases are not part of the spec language", "write the value out where it is used"),
+}
+
+
+def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
+    """The parser's complaint in the words of the spec."""
+    mark, opened = error.problem_mark or error.context_mark, error.context_mark
+    index = mark.index if mark else 0
+    problem = str(error.problem or "the parser gave up")
+    place = source.place(index)
+    char = source.text[index : index + 1]
+    if "cannot start any token" in problem and char == "\t":
+        return Diagnostic("TQ1004", "a tab cannot indent a line", place, help="indent with spaces")
+    if "cannot start any token" in problem:
+        help = "put quotes around the value"
+        return Diagnostic("TQ1001", f"a value cannot start with `{char}`", place, help=help)
+    if "incompatible YAML document" in problem:
+        return Diagnostic("TQ1013", "specs are YAML 1.2", place, help="remove the `%YAML` line")
+    if "tag" in str(error.context):
+        message, help = _TAG
+    else:
+        plain = problem.splitlines()[0].replace("'", "`")
+        said = next((said for said in _TROUBLE if said in problem), None)
+        message, help = _TROUBLE[said] if said else (f"this is not YAML: {plain}", "")
+    related: tuple[Related, ...] = ()
+    if opened and opened.index != index and message.endswith(("is never closed", "goes wrong here")):
+        related = (Related(source.place(opened.index), "opened here"),)
+    return Diagnostic("TQ1001", message, place, help=help, related=related)

@@ -1,0 +1,71 @@
+"""The layout's identity: a digest of everything that decides the bytes of a cache and the numbers that they stand for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from tqgen import codebooks
+from tqgen.layout import Field, Side
+
+DIGITS = 16  # hexadecimal; 64 bits
+
+
+def layout_id(sides: Iterable[Side], fields: Iterable[Field], slot_bytes: int) -> str:
+    """16 hexadecimal digits. Equal ids mean interchangeable caches.
+
+    The name and the text of a spec do not count, nor do names of regions, reserved bytes and alignment: of those,
+    only the addresses that follow from them.
+    """
+    facts = {
+        "slot_bytes": slot_bytes,
+        "sides": [_side(side) for side in sides],
+        "fields": [_field(field) for field in sorted(fields, key=lambda field: field.name)],
+    }
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def _field(field: Field) -> dict[str, Any]:
+    part = field.part
+    return {
+        "name": field.name,
+        "count": part.count,
+        "bits": part.bits,
+        "dtype": part.dtype,
+        "base": str(field.base),
+        "token_stride": str(field.token_stride),
+        "head_stride": str(field.head_stride),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    if not side.is_stored:
+        return {"side": side.name, "codec": side.parameters.codec}
+    parameters = _plain(side.parameters)
+    for key in ("head_dim", "rotation", "rotation_block"):  # as resolved, below
+        parameters.pop(key, None)
+    if parameters.get("group", 0) is None:
+        parameters["group"] = side.head_dim
+    facts = {
+        "side": side.name,
+        "head_dim": side.head_dim,
+        "rotation": [side.rotation.kind, side.rotation.size, list(side.rotation.signs)],
+        "parameters": parameters,
+    }
+    name, bits = parameters.get("codebook"), parameters.get("bits")
+    if name is not None and bits is not None:
+        facts["levels"] = [level.hex() for level in codebooks.load(name, bits).levels]
+        del parameters["codebook"]
+    return facts
+
+
+def _plain(value: Any) -> Any:
+    """Parameters as JSON data; floats exactly, in hexadecimal."""
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    return value.hex() if isinstance(value, float) else value

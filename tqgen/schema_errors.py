@@ -1,0 +1,282 @@
+"""What pydantic finds wrong with a spec, in the words of the spec and at its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from tqgen import scalars
+from tqgen.codecs import CODECS
+from tqgen.diagnostics import Diagnostic, did_you_mean, listed
+from tqgen.document import Document, NodePath, dotted
+from tqgen.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
+
+_TAGGED: dict[str, type[BaseModel]] = {
+    **{TAG + name: codec.Parameters for name, codec in CODECS.items()},
+    TAG + "aligned": AlignedAxis,
+    TAG + "entry": Entry,
+    TAG + "reserve": Reserve,
+    TAG + "block": Block,
+}
+_WANTED = {  # pydantic's type of problem: what should stand there
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "`true` or `false`",
+    "string": "text",
+    "tuple": "a list",
+    "model": "a mapping of keys",
+}
+
+
+def empty_values(document: Document) -> list[Diagnostic]:
+    """Keys and items without a value, and numbers that are not finite: no place of a spec has either."""
+    found = []
+
+    def visit(data: Any, path: NodePath) -> None:
+        if data is None:
+            message = f"`{dotted(path)}` has no value"
+            found.append(Diagnostic("TQ2006", message, document.place(path, "key"), help="give it one, or remove it"))
+        elif isinstance(data, float) and not math.isfinite(data):
+            message = f"`{dotted(path)}` must be a finite number"
+            found.append(Diagnostic("TQ2005", message, document.place(path)))
+        elif isinstance(data, dict):
+            for key, value in data.items():
+                visit(value, (*path, key))
+        elif isinstance(data, list):
+            for index, value in enumerate(data):
+                visit(value, (*path, index))
+
+    visit(document.data, ())
+    return found
+
+
+def translate(error: ValidationError, document: Document) -> Iterator[Diagnostic]:
+    """The problems of a validation as diagnostics; those that `empty_values` reports are left out."""
+    for problem in error.errors(include_url=False):
+        location = problem["loc"]
+        path = tuple(step for step in location[:-1] if not _is_tag(step))
+        if location and (problem["type"] == "extra_forbidden" or not _is_tag(location[-1])):
+            path = (*path, location[-1])
+        found = _at(document.data, path)
+        if problem["type"] != "missing" and (found is None or isinstance(found, float) and not math.isfinite(found)):
+            continue
+        if problem["type"] == "too_short" and found:  # its items are wrong, and are reported one by one
+            continue
+        yield _Problem(problem, location, path, document).diagnostic()
+
+
+def _is_tag(step: str | int) -> bool:
+    return isinstance(step, str) and step.startswith(TAG)
+
+
+def _at(data: Any, path: NodePath) -> Any:
+    for step in path:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+class _Problem:
+    """One problem of a validation, and what the models say about its place."""
+
+    def __init__(self, problem: Any, location: NodePath, path: NodePath, document: Document) -> None:
+        self.type: str = problem["type"]
+        self.context: dict = problem.get("ctx", {})
+        self.fallback: str = problem["msg"]
+        self.path, self.document = path, document
+        self.name = dotted(path)
+        self.found = _at(document.data, path)
+        self.model, self.info = _model_and_field(location)
+
+    def diagnostic(self) -> Diagnostic:
+        special = getattr(self, f"_{self.type}", None)
+        if special:
+            return special()
+        kind = self.type.split("_")[0]
+        if self.type.endswith(("_type", "_from_float")) and kind in _WANTED:
+            return self._wrong_type(_WANTED[kind])
+        if self.type in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+            return self._out_of_range()
+        return self._make("TQ2003", f"`{self.name}` is not right: {self.fallback.lower()}")
+
+    def _make(self, code: str, message: str, help: str = "", label: str = "", on: Literal["key", "value"] = "value"):
+        return Diagnostic(code, message, self.document.place(self.path, on), label, help)
+
+    # One method for each of pydantic's types of problem, by its name.
+
+    def _missing(self) -> Diagnostic:
+        parent, key = self.path[:-1], self.path[-1]
+        where = f"`{dotted(parent)}`" if parent else "the spec"
+        about = f": {self.info.description}" if self.info and self.info.description else ""
+        place = self.document.place(parent, "key")
+        return Diagnostic("TQ2001", f"`{key}` is missing in {where}", place, help=f"add `{key}`{about}")
+
+    def _extra_forbidden(self) -> Diagnostic:
+        parent, key = self.path[:-1], str(self.path[-1])
+        where = f"`{dotted(parent)}`" if parent else "the spec"
+        known = list(self.model.model_fields) if self.model else []
+        label = ""
+        if close := did_you_mean(key, known):
+            help = f"did you mean `{close}`?"
+        else:
+            help = f"the keys here are {listed(known, 'and')}"
+        if len(parent) == 1 and parent[0] in ("key", "value"):
+            codec = self.document.data[parent[0]]["codec"]
+            owners = [name for name, other in CODECS.items() if key in other.Parameters.model_fields]
+            if owners:
+                label = f"a key of codec {listed(owners, 'and')}"
+                help = f"remove it, or choose another codec than `{codec}`"
+        return self._make("TQ2002", f"unknown key `{key}` in {where}", help, label, on="key")
+
+    def _literal_error(self) -> Diagnostic:
+        choices = [str(choice) for choice in _choices(self.info)] or ["token", "head", "field"]
+        if self.path == ("block",):
+            choices = ["aos", "soa"]
+        return self._choose(choices)
+
+    def _choose(self, choices: list[str]) -> Diagnostic:
+        wanted = listed(choices)
+        if not isinstance(self.found, str):
+            return self._wrong_type(wanted)
+        message = f"`{self.name}` is `{_cut(self.found)}`, but must be {wanted}"
+        close = did_you_mean(self.found, choices)
+        return self._make("TQ2004", message, f"did you mean `{close}`?" if close else "")
+
+    def _version(self) -> Diagnostic:
+        if type(self.found) is not int:
+            return self._wrong_type("the version of the spec language, a whole number")
+        message = f"version {self._written()} of the spec language is not known"
+        return self._make("TQ2010", message, "this compiler reads `tqgen: 1`")
+
+    def _union_tag_not_found(self) -> Diagnostic:
+        if len(self.path) == 1 and isinstance(self.found, dict):
+            if "codec" not in self.found:
+                message = f"`codec` is missing in `{self.name}`"
+                help = f"add `codec`: {listed(list(CODECS))}"
+                return self._make("TQ2001", message, help, on="key")
+            self.path, self.found = (*self.path, "codec"), self.found["codec"]
+            self.name = dotted(self.path)
+            return self._choose(list(CODECS))
+        return self._wrong_type(self._wanted_of_union())
+
+    _union_tag_invalid = _union_tag_not_found
+
+    def _wanted_of_union(self) -> str:
+        if self.path == ("block",):
+            return "`aos`, `soa` or a mapping with `regions`"
+        if "order" in self.path:
+            return "`token`, `head`, `field` or `{axis: head, align: 16}`"
+        if "fields" in self.path:
+            return "the name of a part, `{field: key.codes, align: 16}` or `{reserved: 16}`"
+        return "a mapping with a `codec`"
+
+    def _too_short(self) -> Diagnostic:
+        return self._make("TQ2005", f"`{self.name}` is an empty list", "give it at least one item")
+
+    def _power_of_two(self) -> Diagnostic:
+        number = self.found
+        help = f"use {1 << (number.bit_length() - 1)} or {1 << number.bit_length()}"
+        return self._make("TQ2009", f"`{self.name}` is {number}, but must be a power of two", help)
+
+    def _identifier(self) -> Diagnostic:
+        message = f"`{self.name}` is `{_cut(self.found)}`, which is not a Python identifier"
+        return self._make("TQ2007", message, "use letters, digits and `_`, no digit first, and no keyword of Python")
+
+    def _module_name(self) -> Diagnostic:
+        return self._make("TQ2007", f"a module called `{self.found}` would hide another", "choose another name")
+
+    def _side_head_dim(self) -> Diagnostic:
+        self.path = (*self.path, "head_dim")
+        self.name, self.found = dotted(self.path), _at(self.document.data, self.path)
+        return self._range_message(f"1..{MAX_HEAD_DIM}")
+
+    def _out_of_range(self) -> Diagnostic:
+        metadata = self.info.metadata if self.info else []
+        low = next((item.ge for item in metadata if isinstance(item, Ge)), None)
+        high = next((item.le for item in metadata if isinstance(item, Le)), None)
+        low = self.context.get("ge", low)
+        high = self.context.get("le", high)
+        if low is not None and high is not None:
+            return self._range_message(f"{low:g}..{high:g}")
+        return self._range_message(f"at least {low}" if high is None else f"at most {high}")
+
+    def _range_message(self, wanted: str) -> Diagnostic:
+        return self._make("TQ2005", f"`{self.name}` is {self._written()}, but must be {wanted}")
+
+    def _written(self) -> str:
+        return _cut(self.document.written.get(self.path, str(self.found)))
+
+    def _wrong_type(self, wanted: str) -> Diagnostic:
+        """A value of another kind than `wanted`, with a hint where another YAML would have read it differently."""
+        word = self.document.written.get(self.path)
+        if isinstance(self.found, str) and word is not None:
+            meant: Any = scalars.meant_as_bool(word) if "true" in wanted else None
+            if "number" in wanted:
+                meant = scalars.meant_as_number(word)
+            if meant is not None:
+                shown = str(meant).lower()
+                message = f"`{self.name}` is the text `{_cut(word)}`, but must be {wanted}"
+                return self._make("TQ2011", message, f"YAML 1.1 reads {shown} here, YAML 1.2 does not: write `{shown}`")
+        return self._make("TQ2003", f"`{self.name}` is {self._described()}, but must be {wanted}", self._hint(wanted))
+
+    def _described(self) -> str:
+        if isinstance(self.found, bool):
+            return f"`{str(self.found).lower()}`"
+        if isinstance(self.found, (int, float)):
+            return f"the number {self._written()}"
+        if isinstance(self.found, str):
+            return f"the text `{_cut(self.found)}`"
+        return "a list" if isinstance(self.found, list) else "a mapping"
+
+    def _hint(self, wanted: str) -> str:
+        if isinstance(self.found, str) and self.path not in self.document.written:
+            value = scalars.resolve(self.found)
+            fits = (bool,) if "true" in wanted else (int, float) if "number" in wanted else ()
+            return "remove the quotes" if isinstance(value, fits) else ""
+        if isinstance(self.found, float) and self.found.is_integer() and wanted == "a whole number":
+            return f"write `{int(self.found)}`"
+        if wanted == "text" and isinstance(self.found, (bool, int, float)):
+            return "put it in quotes"
+        return ""
+
+
+def _model_and_field(location: NodePath) -> tuple[type[BaseModel] | None, FieldInfo | None]:
+    """The model that a location leads into, and the field of it that the location ends in."""
+    model: type[BaseModel] | None = Spec
+    owner, info = model, None
+    for step in location:
+        if isinstance(step, int):
+            continue
+        if _is_tag(step) and step in _TAGGED:
+            model, owner, info = _TAGGED[step], _TAGGED[step], None
+        elif model is not None:
+            owner, info = model, model.model_fields.get(step)
+            model = _model_in(info.annotation) if info else None
+    return owner, info
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model in `Stored | None` or `tuple[Region, ...]`; None where there are several, told apart by tags."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return annotation if issubclass(annotation, BaseModel) else None
+    found = [model for part in get_args(annotation) if (model := _model_in(part))]
+    return found[0] if len(found) == 1 else None
+
+
+def _choices(info: FieldInfo | None) -> tuple[Any, ...]:
+    annotation = info.annotation if info else None
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    inner = [part for part in get_args(annotation) if get_origin(part) is Literal]
+    return get_args(inner[0]) if inner else ()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,90 @@
+"""The text of a spec, and how to point into it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tqgen.diagnostics import Diagnostic, Place, SpecError, did_you_mean
+
+LARGEST_FILE = 256 * 1024  # bytes; a spec has some hundred
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text, and how to point into it. `prefix` stands before the first line where that is part of something longer."""
+
+    file: str
+    text: str
+    prefix: str = ""
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(found.end() for found in _LINE_END.finditer(self.text))]
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return _LINE_END.split(self.text)
+
+    def place(self, start: int, end: int | None = None) -> Place:
+        """The characters [start, end) of the text; what goes on in later lines is cut off."""
+        start = max(0, min(start, len(self.text)))
+        index = bisect_right(self._starts, start) - 1
+        line, column = self._lines[index], start - self._starts[index]
+        length = max(1, min((start + 1 if end is None else end) - start, len(line) - column))
+        lead = self.prefix if index == 0 else ""
+        return Place(self.file, index + 1, len(lead) + column + 1, length, lead + line)
+
+
+def read_file(path: Path) -> str:
+    """The text of a spec file; SpecError where it cannot be read or is not UTF-8."""
+    file = str(path)
+    try:
+        raw = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise SpecError([_unreadable(path, error)]) from None
+    if len(raw) > LARGEST_FILE:
+        message = f"the file has {len(raw)} bytes, but a spec has at most {LARGEST_FILE}"
+        raise SpecError([Diagnostic("TQ1011", message, Place(file))])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        text = raw.decode("utf-8", errors="replace")
+        before = len(raw[: error.start].decode("utf-8", errors="replace"))
+        place = Source(file, text).place(before)
+        message = f"byte {raw[error.start]:#04x} is not UTF-8 text"
+        raise SpecError([Diagnostic("TQ1002", message, place, help="save the file as UTF-8")]) from None
+
+
+def _unreadable(path: Path, error: Exception) -> Diagnostic:
+    if path.is_dir():
+        return Diagnostic("TQ4001", "this is a folder, not a spec", Place(str(path)), help="name a file in it")
+    if isinstance(error, FileNotFoundError):
+        folder = path.parent
+        names = [entry.name for entry in folder.glob("*.yaml")] if folder.is_dir() else []
+        close = did_you_mean(path.name, names)
+        help = f"did you mean `{folder / close}`?" if close else "`tqgen list` shows the specs that are shipped"
+        return Diagnostic("TQ4001", "there is no such file", Place(str(path)), help=help)
+    reason = getattr(error, "strerror", None) or "its name is not a path"
+    return Diagnostic("TQ4001", f"the file cannot be read: {reason.lower()}", Place(str(path)))
+
+
+def check_text(source: Source) -> None:
+    """SpecError where a text is too long, or holds characters that no YAML text holds."""
+    if len(source.text) > LARGEST_FILE:
+        message = f"the text has {len(source.text)} characters, but a spec has at most {LARGEST_FILE}"
+        raise SpecError([Diagnostic("TQ1011", message, Place(source.file))])
+    if stray := _NOT_TEXT.search(source.text):
+        message = f"character U+{ord(stray[0]):04X} is not text"
+        raise SpecError([Diagnostic("TQ1003", message, source.place(stray.start()), help="remove it")])
+
+
+def unprintable(text: str) -> str | None:
+    """The first character of a value, escapes resolved, that is not text."""
+    found = _NOT_TEXT.search(text)
+    return found[0] if found else None

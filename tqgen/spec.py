@@ -1,0 +1,76 @@
+"""Specs as they come and go: from files and text, back to text, and as a schema for editors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tqgen.diagnostics import Diagnostic, SpecError
+from tqgen.document import Document, parse_mapping
+from tqgen.dump import to_yaml
+from tqgen.expand import expand
+from tqgen.models import Origin, Spec
+from tqgen.overrides import apply_overrides
+from tqgen.schema_errors import empty_values, translate
+from tqgen.source import Source, read_file
+
+__all__ = ["Spec", "dump_spec", "json_schema", "load_spec", "parse_spec"]
+
+
+def load_spec(path: str | Path, overrides: Mapping[str, str] | None = None) -> Spec:
+    """Read a spec file.
+
+    `overrides` maps dotted paths to YAML values that replace what the file says, as `--set key.bits=3` does. SpecError
+    where the file cannot be read, is no valid spec, or is not called `<name>.yaml`.
+    """
+    path = Path(path)
+    return _spec(Source(str(path), read_file(path)), overrides or {}, path.stem)
+
+
+def parse_spec(text: str, file: str = "<text>", overrides: Mapping[str, str] | None = None) -> Spec:
+    """A spec from its text; `file` is what diagnostics call it. SpecError as `load_spec`, whatever the file's name."""
+    return _spec(Source(file, text), overrides or {}, None)
+
+
+def _spec(source: Source, overrides: Mapping[str, str], stem: str | None) -> Spec:
+    document = parse_mapping(source)
+    problems = [] if stem is None else _stem_problems(document, stem)
+    document, refused = apply_overrides(document, overrides)
+    problems += refused
+    problems += empty_values(document)
+    try:
+        spec = Spec.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError([*problems, *translate(error, document)]) from None
+    if problems:
+        raise SpecError(problems)
+    spec._origin = Origin(document)
+    return spec
+
+
+def _stem_problems(document: Document, stem: str) -> list[Diagnostic]:
+    """The name that the file itself gives, before options change it, is the file's."""
+    name = document.data.get("name")
+    if not isinstance(name, str) or name == stem:
+        return []
+    message = f"the name is `{name}`, but the file is `{stem}.yaml`"
+    help = f"write `name: {stem}`, or rename the file"
+    return [Diagnostic("TQ2008", message, document.place(("name",)), help=help)]
+
+
+def dump_spec(spec: Spec, *, expanded: bool = True) -> str:
+    """The canonical print of a spec, which is read back to an equal spec.
+
+    With `expanded`, the shorthands `block: aos` and `block: soa` are written out as regions: another spec, of the same
+    layout.
+    """
+    return to_yaml(expand(spec) if expanded else spec)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a spec, for editors that check and complete YAML."""
+    schema = Spec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "tqgen spec", **schema}
