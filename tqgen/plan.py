@@ -95,6 +95,7 @@ class SidePlan:
     constants: Any  # what the codec's macros write
     encode_tables: tuple[str, ...]
     decode_tables: tuple[str, ...]
+    encode_options: tuple[str, ...]  # constants that the encoder takes
     uses_hardware_fp8: bool
     codes: FieldPlan
     metadata: tuple[FieldPlan, ...]

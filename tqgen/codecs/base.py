@@ -93,6 +93,15 @@ class KernelConstants:
         return ()
 
     @property
+    def encode_takes_rows(self) -> bool:
+        """The encoder takes ROWS, as it does for grouped sides anyway."""
+        return False
+
+    def table_source(self, table: str, side_name: str) -> str:
+        """Source of a table's tensor on `device`."""
+        return f"torch.tensor({side_name.upper()}_{table.upper()}, dtype=torch.float32, device=device)"
+
+    @property
     def helpers(self) -> tuple[str, ...]:
         """Shared functions of `templates/parts/helpers.py.j2` that the macros call."""
         return ()

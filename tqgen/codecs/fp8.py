@@ -60,7 +60,7 @@ class Fp8Kernel(KernelConstants):
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        return (self.format,) + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
+        return (self.format,) + ("quotient",) * self.scaled + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
 
 
 

@@ -37,6 +37,7 @@ class MseParameters(SideParameters):
 
 # Up to this width a code is found by comparisons with literals, above it by bisection of a table.
 WIDEST_COMPARED = 4
+POWERS_OF_TWO = tuple(2**n for n in range(4, 11))  # head dimensions that fill a tile
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,27 @@ class MseKernel(KernelConstants):
     levels: tuple[str, ...]  # times 1 / sqrt(head_dim)
     correct_at_store: bool
     correct_at_load: bool
-
+    paired: bool  # squares of levels are looked up for two codes at once
 
     needs_norm = True
     decode_tables = ("levels",)
 
     @property
     def encode_tables(self) -> tuple[str, ...]:
-        return ("edges",) * (not self.compared) + ("levels",) * self.correct_at_store
+        return ("edges",) * (not self.compared) + (("squares",) if self.paired else ("levels",)) * self.correct_at_store
+
+    @property
+    def encode_takes_rows(self) -> bool:
+        return self.paired
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        return ("pair_squares",) * self.paired
+
+    def table_source(self, table: str, side_name: str) -> str:
+        if table == "squares":
+            return f"_pair_squares({side_name.upper()}_LEVELS, device)"
+        return super().table_source(table, side_name)
 
 
 class MseCodec(Codec):
@@ -201,6 +215,7 @@ class MseCodec(Codec):
             levels=tuple(fp32(level * side.head_dim**-0.5) for level in table.levels),
             correct_at_store=parameters.norm_correction == "store",
             correct_at_load=parameters.norm_correction == "load",
+            paired=compared and parameters.norm_correction == "store" and side.head_dim in POWERS_OF_TWO,
         )
 
 

@@ -67,7 +67,7 @@ class UniformKernel(KernelConstants):
     def helpers(self) -> tuple[str, ...]:
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
-        return rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
+        return ("quotient",) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
 
 
 

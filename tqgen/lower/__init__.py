@@ -105,9 +105,7 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
             source = f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
             found.append(Constant(f"{side.name}_rotation", source))
         for table in sorted({*plan.encode_tables, *plan.decode_tables}):
-            name = f"{side.name.upper()}_{table.upper()}"
-            source = f"torch.tensor({name}, dtype=torch.float32, device=device)"
-            found.append(Constant(f"{side.name}_{table}", source))
+            found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
 
 
