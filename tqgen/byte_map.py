@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from tqgen.form import SIZES, ZERO, Form
+from tqgen.form import SIZES, Form
 from tqgen.layout import Field, Layout, Part, Region, Reserved, Side
 
 TOKEN_HEADS = SIZES["token"] * SIZES["head"]
@@ -118,12 +118,14 @@ def describe_width(side: Side, part: Part) -> str:
     return f"{width}{many}{packing}"
 
 
-def _where(entry: Field | Reserved) -> str:
-    terms = [str(entry.base)] if entry.base != ZERO else []
+def _where(entry: Field | Reserved, launch: Launch) -> str:
+    """The byte offset as a sum, its terms in the order of their size: what is outermost in memory comes first."""
+    terms = [(launch.evaluate(Form((term,))), str(Form((term,)))) for term in entry.base.terms]
     for index, stride in (("token", entry.token_stride), ("head", entry.head_stride)):
         form = str(stride)
-        terms.append(f"{index}*({form})" if " + " in form else index if form == "1" else f"{index}*{form}")
-    return " + ".join(terms)
+        text = f"{index}*({form})" if len(stride.terms) > 1 else index if form == "1" else f"{index}*{form}"
+        terms.append((launch.evaluate(stride), text))
+    return " + ".join(text for _, text in sorted(terms, key=lambda term: -term[0]))
 
 
 def _row(layout: Layout, entry: Field | Reserved, launch: Launch) -> Row:
@@ -132,10 +134,10 @@ def _row(layout: Layout, entry: Field | Reserved, launch: Launch) -> Row:
         for form, times in ((entry.base, 1), (entry.token_stride, launch.token), (entry.head_stride, launch.head))
     )
     if isinstance(entry, Reserved):
-        return Row("reserved", "reserved", entry.num_bytes, "", None, _where(entry), example)
+        return Row("reserved", "reserved", entry.num_bytes, "", None, _where(entry, launch), example)
     side = layout.key if entry.side == "key" else layout.value
     width = describe_width(side, entry.part)
-    return Row("field", entry.name, entry.part.num_bytes, width, entry.alignment, _where(entry), example)
+    return Row("field", entry.name, entry.part.num_bytes, width, entry.alignment, _where(entry, launch), example)
 
 
 def entry_bytes(entry: Field | Reserved) -> int:
@@ -144,11 +146,9 @@ def entry_bytes(entry: Field | Reserved) -> int:
 
 
 def _padding(start: Form, end: Form, launch: Launch, name: str, where: str) -> Row | None:
-    """Padding of `end - start` bytes, or None where there is none for any launch."""
-    extent = end + start * Form.constant(-1)
-    if extent == ZERO:
-        return None
-    return Row("padding", name, launch.evaluate(extent), "", None, where, None)
+    """Padding of `end - start` bytes, or None where the example launch has none."""
+    extent = launch.evaluate(end) - launch.evaluate(start)
+    return Row("padding", name, extent, "", None, where, None) if extent > 0 else None
 
 
 def _region(layout: Layout, region: Region, after: Form, launch: Launch) -> RegionMap:

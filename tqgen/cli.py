@@ -51,7 +51,8 @@ def root(
 @app.command()
 def build(
     specs: Annotated[
-        list[str] | None, typer.Argument(metavar="[SPEC]...", help="Spec files, or names of shipped specs; default all.")
+        list[str] | None,
+        typer.Argument(metavar="[SPEC]...", help="Spec files, or names of shipped specs; default all."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the modules; default generated/.")
@@ -128,8 +129,10 @@ def list_(as_json: AsJson = False) -> int:
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="As in error[TQ3104].")]) -> int:
-    """Print what a diagnostic means, and how to get rid of it."""
+def explain(
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="As in error[TQ3107]; default all.")] = None,
+) -> int:
+    """Print what a diagnostic means, and what to do."""
     from tqgen.commands.explain import explain as command
 
     return command(code)

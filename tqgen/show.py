@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -32,7 +33,11 @@ def columns(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) 
 def _cells(row: Row) -> tuple[str, ...]:
     aligned = "" if row.access is None else str(row.access)
     example = "" if row.example is None else str(row.example)
-    return (f"  {row.name}", str(row.num_bytes), row.width, aligned, shorten(row.where), example)
+    return (f"  {row.name}", str(row.num_bytes), _content(row), aligned, shorten(row.where), example)
+
+
+def _content(row: Row) -> str:
+    return "in the whole block" if row.kind == "padding" else row.width
 
 
 def _region_line(region: RegionMap) -> str:
@@ -63,7 +68,7 @@ def _paragraphs(byte_map: ByteMap, example: str, width: int) -> list[str]:
         result += _wrapped(_region_line(region), width)
         for row in _region_rows(region):
             aligned = "" if row.access is None else f", {row.access}-byte aligned"
-            content = f", {row.width}" if row.width else ""
+            content = f", {_content(row)}" if _content(row) else ""
             size = f"{row.num_bytes} {'byte' if row.num_bytes == 1 else 'bytes'}"
             result += _wrapped(f"  {row.name}: {size}{content}{aligned}", width)
             result += _wrapped(f"    {'at ' if row.example is not None else ''}{shorten(row.where)}", width)
@@ -79,6 +84,10 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _side(head_dim: int, codec: str) -> str:
+    return "not stored" if codec == "none" else f"head_dim {head_dim}: {codec}"
 
 
 def _sizes(byte_map: ByteMap) -> list[str]:
@@ -106,11 +115,14 @@ def render(byte_map: ByteMap, width: int | None = None) -> str:
     """The byte map as text; never wider than `width` columns, or as wide as it needs where there is no width."""
     launch = byte_map.launch
     head = [f"{byte_map.name}  {byte_map.doc}".rstrip(), f"layout {byte_map.layout_id}"]
-    head += [f"{name.ljust(6)} head_dim {dim}: {codec}" for name, dim, codec in byte_map.sides]
+    head += [f"{name.ljust(6)} {_side(dim, codec)}" for name, dim, codec in byte_map.sides]
     example = f"token {launch.token}, head {launch.head}"
     legend = (
         f"{LEGEND}; the last column is an address at block size {launch.block_size} and {launch.num_kv_heads} heads"
     )
+    rounded = sorted({int(found) for line in _table(byte_map, example) for found in re.findall(r"up(\d+)\(", line)})
+    for multiple in rounded:
+        legend = f"up{multiple}(x) = x rounded up to a multiple of {multiple}, {legend}"
     body = _table(byte_map, example)
     if width is not None and max(map(len, body)) > width:
         body = _paragraphs(byte_map, example, width)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tqgen import manifest
-from tqgen.diagnostics import Diagnostic, Place, SpecError
+from tqgen.diagnostics import Diagnostic, Place, SpecError, did_you_mean
 
 T = TypeVar("T")
 
 CLEAN, FINDINGS, USAGE = 0, 1, 2
+OVERRIDE = "--set"  # the place of diagnostics about the values of overrides
 
 
 class UsageError(SpecError):
@@ -23,8 +24,9 @@ class UsageError(SpecError):
 
 
 def status_of(diagnostics: Iterable[Diagnostic]) -> int:
-    """2 where one of `diagnostics` is about the call itself (TQ4xxx), otherwise 1."""
-    return USAGE if any(found.code.startswith("TQ4") for found in diagnostics) else FINDINGS
+    """2 where one of `diagnostics` is about the call itself (TQ4xxx, or an option's value), otherwise 1."""
+    about_call = any(found.code.startswith("TQ4") or found.file == OVERRIDE for found in diagnostics)
+    return USAGE if about_call else FINDINGS
 
 
 def relative(path: Path) -> Path:
@@ -36,8 +38,16 @@ def relative(path: Path) -> Path:
 
 
 def spec_paths(arguments: Sequence[str]) -> list[Path]:
-    """The files that SPEC arguments mean."""
-    return [relative(manifest.locate(argument)) for argument in arguments]
+    """The files that SPEC arguments mean; UsageError where one is neither a path nor the name of a shipped spec."""
+    paths = [manifest.locate(argument) for argument in arguments]
+    for argument, path in zip(arguments, paths, strict=True):
+        is_name = path.name == argument and not path.suffix
+        if is_name and not path.exists():
+            close = did_you_mean(argument, [entry.name for entry in manifest.shipped()])
+            help = f"did you mean `{close}`?" if close else "`tqgen list` shows the specs that are shipped"
+            message = f"`{argument}` is neither a file nor the name of a shipped spec"
+            raise UsageError("TQ4001", message, help=help)
+    return [relative(path) for path in paths]
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:

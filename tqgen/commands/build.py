@@ -102,11 +102,12 @@ def _drift(found: Found, command: str) -> Diagnostic:
 
 
 def _report_drift(console: Console, found: Sequence[Found], command: str) -> int:
-    for one in found:
-        print(f"{one.path}: {one.state.value}")
     problems = [_drift(one, command) for one in found if one.state is not State.CURRENT]
     console.report(problems)
-    return usage.FINDINGS if problems else usage.CLEAN
+    if problems:
+        return usage.FINDINGS
+    print(f"{len(found)} {'module is' if len(found) == 1 else 'modules are'} current")
+    return usage.CLEAN
 
 
 def _publish(console: Console, found: Sequence[Found]) -> int:

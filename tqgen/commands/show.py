@@ -31,14 +31,18 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
         if stage == "plan":
             return compiled.plan.describe().rstrip("\n") + "\n", compiled.plan.to_json()
         return compiled.source, {"name": compiled.name, "source": compiled.source}
-    from tqgen.spec import dump_spec, load_spec
+    from tqgen.resolve import resolve
+    from tqgen.spec import load_spec
 
     spec = load_spec(path, overrides)
+    layout = resolve(spec)
     if stage == "spec":
-        return dump_spec(spec), spec.model_dump(mode="json", exclude_none=True)
+        from tqgen.expand import expand
+        from tqgen.spec import dump_spec
+
+        return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True)
     from tqgen.byte_map import byte_map
-    from tqgen.resolve import resolve
     from tqgen.show import render
 
-    shown = byte_map(resolve(spec), launch)
+    shown = byte_map(layout, launch)
     return render(shown, width_of(sys.stdout)), shown.to_json()

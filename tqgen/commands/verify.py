@@ -1,0 +1,204 @@
+"""`tqgen verify`: generated kernels against numpy, on the GPU here or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqgen import interpreter, usage
+from tqgen.cells import Cell, matrix
+from tqgen.console import Console
+from tqgen.diagnostics import Diagnostic
+from tqgen.usage import UsageError
+
+if TYPE_CHECKING:
+    from tqgen.compare import Comparison
+    from tqgen.compiler import Compiled
+    from tqgen.verify import Outcome
+
+DESCRIBED = 10  # failed cells that are described; all are counted
+
+
+def verify(
+    console: Console, arguments: Sequence[str], overrides: Mapping[str, str], cell_ids: Sequence[str], as_json: bool
+) -> int:
+    """Verify every spec; the exit status says whether all cells passed."""
+    cells = _cells(cell_ids)
+    _prepare()
+    from tqgen.compiler import compile_spec
+
+    paths = usage.spec_paths(arguments)
+    compiled = usage.each(paths, lambda path: compile_spec(path, dict(overrides)))
+    reports = [
+        _Run(console, path, overrides, as_json).run(one, cells) for path, one in zip(paths, compiled, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(reports, indent=2, ensure_ascii=False))
+    return usage.FINDINGS if any(report["failed"] for report in reports) else usage.CLEAN
+
+
+def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
+    if not ids:
+        return matrix()
+    cells = []
+    for text in ids:
+        try:
+            cells.append(Cell.parse(text))
+        except ValueError as error:
+            message = str(error)
+            raise UsageError("TQ4106", message, help=f"`tqgen verify SPEC` prints the ids, as `{Cell().id}`") from None
+    return tuple(cells)
+
+
+def _prepare() -> None:
+    """Decide where kernels run, before triton is imported."""
+    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            "TQ4107",
+            f"verifying runs the kernels, and needs {' and '.join(missing)}",
+            help="install tqgen with its extra `kernels`, as in `pip install 'tqgen[kernels]'`",
+        )
+    import torch
+
+    if interpreter.is_chosen() or not torch.cuda.is_available():
+        interpreter.choose()
+
+
+class _Run:
+    """The verification of one spec: prints its table, keeps its report."""
+
+    def __init__(self, console: Console, path: Path, overrides: Mapping[str, str], as_json: bool) -> None:
+        self.console = console
+        self.path = path
+        self.overrides = overrides
+        self.as_json = as_json
+        self.failures: list[Diagnostic] = []
+
+    def run(self, compiled: Compiled, cells: Sequence[Cell]) -> dict[str, Any]:
+        """Run the cells and return the report as plain data."""
+        from tqgen import verify
+
+        where = verify.device()
+        module = verify.load_module(compiled.name, compiled.source)
+        self._print(f"{compiled.name}, layout {compiled.layout.layout_id}: {verify.describe_device(where)}")
+        width = max(len(cell.id) for cell in cells)
+        self._print(_line("cell", "bytes", "numbers", "rounding", "result", width))
+        results = []
+        outcomes = verify.verify_module(compiled.layout, module, cells, where, compiled.plan.store_large_rows)
+        for ran in outcomes:
+            results.append(self._cell(compiled.name, ran, width))
+        not_run = [f"{name}: no cell runs it" for name in verify.not_verified(module)]
+        if where.type == "cpu":
+            not_run.append("on a GPU: there is none here, or TRITON_INTERPRET asks for the interpreter")
+        report = {
+            "spec": str(self.path),
+            "name": compiled.name,
+            "layout_id": compiled.layout.layout_id,
+            "device": verify.describe_device(where),
+            "cells": results,
+            **_totals(results),
+            "not_run": not_run,
+        }
+        self._summary(report)
+        return report
+
+    def _print(self, line: str) -> None:
+        if not self.as_json:
+            print(line, flush=True)
+
+    def _cell(self, name: str, outcomes: Sequence[Outcome], width: int) -> dict[str, Any]:
+        cell = outcomes[0].cell
+        comparisons = [outcome.comparison for outcome in outcomes if outcome.comparison]
+        result = _result(outcomes)
+        numbers = {
+            "bytes": sum(one.bytes for one in comparisons),
+            "numbers": sum(_numbers(one) for one in comparisons),
+            "rounding": sum(one.allowances for one in comparisons),
+        }
+        self._print(_line(cell.id, *(f"{count:,}" for count in numbers.values()), result, width))
+        failed = [outcome for outcome in outcomes if not outcome.ok]
+        self.failures += [self._failure(name, outcome) for outcome in failed]
+        return {
+            "cell": cell.id,
+            "result": "failed" if failed else "refused" if outcomes[0].refused else _ran(outcomes),
+            **numbers,
+            "launchers": [_outcome(outcome) for outcome in outcomes],
+        }
+
+    def _failure(self, name: str, outcome: Outcome) -> Diagnostic:
+        command = ["tqgen", "verify", str(self.path)]
+        for key, value in self.overrides.items():
+            command += ["--set", f"{key}={value}"]
+        command += ["--cell", outcome.cell.id]
+        what = outcome.error
+        if outcome.comparison:
+            count = outcome.comparison.num_mismatches
+            first = outcome.comparison.mismatches[0] if outcome.comparison.mismatches else "nothing was compared"
+            what = f"{count:,} {'mismatch' if count == 1 else 'mismatches'}, the first: {first}"
+        message = f"`{name}`: kernel `{outcome.launcher}` in cell {outcome.cell.id}: {what}"
+        return Diagnostic("TQ5101", message, help=f"run this cell again with `{shlex.join(command)}`")
+
+    def _summary(self, report: Mapping[str, Any]) -> None:
+        counts = [f"{report['passed']:,} cells passed", f"{report['failed']:,} failed"]
+        if report["refused"]:
+            counts.append(f"{report['refused']:,} refused as they should be")
+        if report["skipped"]:
+            counts.append(f"{report['skipped']:,} not run")
+        self._print(
+            f"{', '.join(counts)}; {report['bytes']:,} bytes and {report['numbers']:,} numbers compared, "
+            f"{report['rounding']:,} of them not the nearest but within fp32 rounding"
+        )
+        for line in report["not_run"]:
+            self._print(f"not run: {line}")
+        self._print("")
+        self.console.report(self.failures[:DESCRIBED])
+        if len(self.failures) > DESCRIBED and not self.as_json:
+            self._print(f"{len(self.failures) - DESCRIBED} more failures are not described")
+
+
+def _line(cell: str, compared: str, numbers: str, rounding: str, result: str, width: int) -> str:
+    return f"{cell:<{width}}  {compared:>10}  {numbers:>9}  {rounding:>8}  {result}"
+
+
+def _result(outcomes: Sequence[Outcome]) -> str:
+    failed = [outcome.launcher for outcome in outcomes if not outcome.ok]
+    if failed:
+        return f"FAILED in {' and '.join(failed)}"
+    if outcomes[0].refused:
+        return f"refused, as it should be: {outcomes[0].refused}"
+    return f"not run: {outcomes[0].not_run}" if outcomes[0].not_run else "ok"
+
+
+def _ran(outcomes: Sequence[Outcome]) -> str:
+    return "not run" if outcomes[0].not_run else "ok"
+
+
+def _numbers(comparison: Comparison) -> int:
+    return comparison.codes + comparison.metadata + comparison.elements
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    data: dict[str, Any] = {"launcher": outcome.launcher, "ok": outcome.ok}
+    for name in ("refused", "error", "not_run"):
+        if getattr(outcome, name):
+            data[name] = getattr(outcome, name)
+    if outcome.comparison:
+        data["mismatches"] = outcome.comparison.num_mismatches
+        data["described"] = [str(mismatch) for mismatch in outcome.comparison.mismatches]
+    return data
+
+
+def _totals(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    count = lambda result: sum(one["result"] == result for one in results)  # noqa: E731
+    return {
+        "passed": count("ok"),
+        "failed": count("failed"),
+        "refused": count("refused"),
+        "skipped": count("not run"),
+        **{name: sum(one[name] for one in results) for name in ("bytes", "numbers", "rounding")},
+    }
