@@ -47,13 +47,11 @@ def attend(
     total = weights.sum(-1)
     if sinks is not None:
         total = total + np.exp(np.asarray(sinks, dtype=np.float64)[:, None] - shift)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(total[..., None] > 0, weights / total[..., None], 0.0)
-        logarithm = shift + np.log(total)
-    if np.isnan(total).any():
-        shares = np.where(np.isnan(total)[..., None], np.nan, shares)
+    empty = total == 0
+    shares = weights / np.where(empty, 1.0, total)[..., None]
+    logarithm = np.where(empty, -np.inf, shift + np.log(np.where(empty, 1.0, total)))
     # A position that is not seen contributes nothing, whatever it holds.
-    shares = shares.reshape(num_kv_heads, -1, num_queries, num_positions)
+    shares = shares.reshape(num_kv_heads, num_heads // num_kv_heads, num_queries, num_positions)
     seen = visible.any(0)
     output = np.einsum("hgts,shd->thgd", shares[..., seen], values[seen], optimize=True)
     return output.reshape(num_queries, num_heads, values.shape[-1]), logarithm.T

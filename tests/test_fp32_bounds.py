@@ -1,0 +1,206 @@
+"""What fp32 arithmetic gives lies within the spans, in whatever order it adds; and the spans are narrow."""
+
+import numpy as np
+import pytest
+from layouts import layout_of
+
+from tqgen import codebooks, floats, reference, rotations
+
+rng = np.random.default_rng(23)
+F = np.float32
+TOKENS = 60
+CONSTANT = [50, 51]  # tokens whose rotated elements are zero, but for rounding
+
+
+def inputs(head_dim):
+    """bf16 numbers: normal ones, some channels 100 times as large, an offset, and a vector of equal elements."""
+    x = rng.normal(size=(TOKENS, 1, head_dim))
+    x[20:40, :, ::17] *= 100
+    x[40:50] += 3
+    x[CONSTANT] = [[[1.25]], [[0.0]]]
+    return floats.round_to(x, "bf16")
+
+
+def in_order(terms):
+    """The fp32 sum over the last axis, one term after the other."""
+    total = np.zeros(terms.shape[:-1], F)
+    for i in range(terms.shape[-1]):
+        total = total + terms[..., i]
+    return total
+
+
+def in_blocks(terms):
+    """The fp32 sum over the last axis as a matrix unit makes it: 8 terms at once, exactly, then rounded."""
+    total = np.zeros(terms.shape[:-1], F)
+    for i in range(0, terms.shape[-1], 8):
+        total = (total + terms[..., i : i + 8].astype(np.float64).sum(-1)).astype(F)
+    return total
+
+
+def in_a_tree(terms):
+    """The fp32 sum over the last axis by halves."""
+    while terms.shape[-1] > 1:
+        if terms.shape[-1] % 2:
+            terms = np.concatenate([terms, np.zeros_like(terms[..., :1])], -1)
+        half = terms.shape[-1] // 2
+        terms = terms[..., :half] + terms[..., half:]
+    return terms[..., 0]
+
+
+SUMS = {"in_order": in_order, "in_blocks": in_blocks, "in_a_tree": in_a_tree}
+
+
+def rotated(x, side, matrix, total):
+    """x @ R in fp32; for Hadamard rotations the matrix of +1 and -1, and the scale afterwards."""
+    scale = F(side.rotation.scale)
+    entries = (rotations.matrix(side.rotation, side.head_dim, matrix) / side.rotation.scale).astype(F)
+    return total(x.astype(F)[..., None, :] * entries.T) * scale
+
+
+def check(layout, spans, got):
+    """Every part within its span; the share of codes that have any slack, of vectors that are not constant."""
+    side = layout.key
+    for name, values in got.items():
+        low, exact, high = spans[name].ends
+        if name == "codes":
+            low, exact, high, values = (side.codec.ordinals(side, codes) for codes in (low, exact, high, values))
+        else:
+            values = floats.round_to(values, side.part(name).dtype)
+        assert np.all((low <= values) & (values <= high)), name
+        assert np.all((low <= exact) & (exact <= high)), name
+    slack = spans["codes"].low != spans["codes"].high
+    return np.mean(np.delete(slack, CONSTANT, axis=0))
+
+
+ROTATIONS = [("hadamard", 128, None), ("signed_hadamard", 64, None), ("hadamard", 96, 32), ("matrix", 80, None)]
+
+
+def case(codec, rotation, head_dim, block):
+    extra = f", rotation_block: {block}" if block else ""
+    layout = layout_of(f"{{{codec}, rotation: {rotation}{extra}}}", head_dim=head_dim)
+    matrix = np.linalg.qr(rng.normal(size=(head_dim, head_dim)))[0].astype(F) if rotation == "matrix" else None
+    x = inputs(head_dim)
+    return layout, x, matrix, reference.encode(layout, "key", x, rotation=matrix)
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+@pytest.mark.parametrize("correction", ["none", "store"])
+def test_mse(rotation, head_dim, block, correction, total):
+    codec = f"codec: mse, bits: 4, norm_correction: {correction}"
+    layout, x, matrix, spans = case(codec, rotation, head_dim, block)
+    add = SUMS[total]
+    table = codebooks.load("lloyd_max", 4)
+    edges, levels = F(table.edges), F(np.array(table.levels) * head_dim**-0.5)
+    norm = np.sqrt(add(x.astype(F) ** 2))
+    y = rotated(x, layout.key, matrix, add)
+    for z in (
+        y / (norm + F(1e-8))[..., None] * F(head_dim**0.5),
+        y * (F(head_dim**0.5) / (norm + F(1e-8)))[..., None],
+    ):
+        codes = (z[..., None] >= edges).sum(-1)
+        stored = norm
+        if correction == "store":
+            stored = norm / np.sqrt(add(levels[codes] ** 2) + F(1e-16))
+        slack = check(layout, spans, {"codes": codes, "norm": stored[..., None]})
+        assert slack < 0.002
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+@pytest.mark.parametrize("group", [None, 16])
+def test_uniform(rotation, head_dim, block, group, total):
+    codec = f"codec: uniform, bits: 4, zero: {{dtype: bf16}}, group: {group or head_dim}"
+    layout, x, matrix, spans = case(codec, rotation, head_dim, block)
+    y = rotated(x, layout.key, matrix, SUMS[total]).reshape(TOKENS, 1, -1, group or head_dim)
+    smallest = y.min(-1)
+    scale = np.maximum((y.max(-1) - smallest) / F(15), F(1e-8))
+    codes = np.clip(np.floor((y - smallest[..., None]) / scale[..., None] + F(0.5)), 0, 15).astype(int)
+    slack = check(layout, spans, {"codes": codes.reshape(x.shape), "scale": scale, "zero": smallest})
+    assert slack < 0.002
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+def test_symmetric_with_the_stored_scale(rotation, head_dim, block, total):
+    codec = "codec: uniform, bits: 6, symmetric: true, quantize_with: stored, rounding: half_even"
+    layout, x, matrix, spans = case(codec, rotation, head_dim, block)
+    y = rotated(x, layout.key, matrix, SUMS[total])
+    scale = np.maximum(np.abs(y).max(-1) / F(31), F(1e-8)).astype(np.float16)[..., None]
+    codes = np.clip(np.rint(y / np.maximum(scale.astype(F), F(1e-8))), -32, 31).astype(int) & 63
+    assert check(layout, spans, {"codes": codes, "scale": scale}) < 0.005
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+def test_floats(rotation, head_dim, block, total):
+    layout, x, matrix, spans = case("codec: fp8, scale: {dtype: fp32}", rotation, head_dim, block)
+    y = rotated(x, layout.key, matrix, SUMS[total])
+    scale = np.maximum(np.abs(y).max(-1) / F(448), F(1e-8))[..., None]
+    assert check(layout, spans, {"codes": floats.to_bits(y / scale, "e4m3"), "scale": scale}) < 0.05
+    layout, x, matrix, spans = case("codec: raw, dtype: bf16", rotation, head_dim, block)
+    y = rotated(x, layout.key, matrix, SUMS[total])
+    assert check(layout, spans, {"codes": floats.to_bits(y, "bf16")}) < 0.05
+
+
+@pytest.mark.parametrize("codec", ["uniform, bits: 4", "uniform, bits: 8, symmetric: true", "fp8", "raw, dtype: fp16"])
+def test_without_a_rotation_there_is_no_slack(codec):
+    for center in (None, floats.round_to(rng.normal(size=(1, 64)), "fp32")):
+        layout = layout_of(f"{{codec: {codec}, center: {str(center is not None).lower()}}}", head_dim=64)
+        for span in reference.encode(layout, "key", inputs(64), center=center).values():
+            assert np.array_equal(span.low, span.exact) and np.array_equal(span.high, span.exact)
+
+
+@pytest.mark.parametrize("center_first", [True, False])
+def test_a_centre_may_be_taken_off_before_or_after_the_rotation(center_first):
+    layout = layout_of("{codec: uniform, bits: 4, rotation: hadamard, center: true}", head_dim=64)
+    x, center = inputs(64), floats.round_to(30 * rng.normal(size=(1, 64)), "fp32")
+    spans = reference.encode(layout, "key", x, center=center)
+    if center_first:
+        y = rotated(x.astype(F) - center.astype(F), layout.key, None, in_order)
+    else:
+        y = rotated(x, layout.key, None, in_order) - rotated(center[None], layout.key, None, in_order)
+    smallest = y.min(-1, keepdims=True)
+    scale = np.maximum((y.max(-1, keepdims=True) - smallest) / F(15), F(1e-8))
+    codes = np.clip(np.floor((y - smallest) / scale + F(0.5)), 0, 15).astype(int)
+    check(layout, spans, {"codes": codes, "scale": scale, "zero": smallest})
+
+
+def test_division_ulps_widen_the_spans_and_nothing_else():
+    layout = layout_of("{codec: uniform, bits: 4}", head_dim=64)
+    x = floats.round_to(rng.normal(size=(500, 1, 64)), "bf16")
+    strict = reference.encode(layout, "key", x)
+    loose = reference.encode(layout, "key", x, division_ulps=2)
+    for name, span in strict.items():
+        assert np.array_equal(span.exact, loose[name].exact)
+        assert np.all((loose[name].low <= span.exact) & (span.exact <= loose[name].high))
+    wide = loose["codes"].low != loose["codes"].high
+    assert 0 < wide.sum() < 0.005 * wide.size
+    assert np.all(loose["codes"].high - loose["codes"].low <= 1)
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+def test_unpack(rotation, head_dim, block, dtype, total):
+    layout, x, matrix, _ = case("codec: mse, bits: 3, norm_correction: load", rotation, head_dim, block)
+    cache = np.zeros((1, TOKENS, 1, layout.slot_bytes), dtype=np.uint8)
+    slots = np.arange(TOKENS)
+    run_time = {} if matrix is None else {"key_rotation": matrix}
+    reference.store(layout, cache, x, None, slots, **run_time)
+    parts = reference.read_parts(layout, cache, slots)["key"]
+    levels = F(np.array(codebooks.load("lloyd_max", 3).levels) * head_dim**-0.5)
+    add, side = SUMS[total], layout.key
+    chosen = levels[parts["codes"]]
+    y = chosen / np.sqrt(add(chosen * chosen) + F(1e-16))[..., None] * parts["norm"].astype(F)
+    span = reference.unpack(layout, cache, slots, space="rotated", dtype=dtype)["key"]
+    got = floats.round_to(y, dtype)
+    assert np.all((span.low <= got) & (got <= span.high))
+    if dtype != "fp32":
+        assert np.mean(span.low != span.high) < 0.03
+    if dtype == "fp16":
+        y = y.astype(np.float16).astype(F)
+    entries = (rotations.matrix(side.rotation, head_dim, matrix) / side.rotation.scale).astype(F)
+    model = floats.round_to(add(y[..., None, :] * entries) * F(side.rotation.scale), dtype)
+    span = reference.unpack(layout, cache, slots, dtype=dtype, **run_time)["key"]
+    assert np.all((span.low <= model) & (model <= span.high))
