@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ TURBOQUANT = ("turboquant_d128_bf16", "turboquant_d128_fp16", "turboquant_d64_re
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def arrays(file: str) -> dict[str, np.ndarray]:
     with np.load(FOLDER / f"{file}.npz") as loaded:
         return dict(loaded)
@@ -59,7 +59,8 @@ class Case:
         """The layout that wrote the case, of the slot size that the case names."""
         block = self.meta["arrangement"]
         if reserved := self.meta.get("key_packed_size"):
-            region = f"{{name: data, order: [token, head, field], fields: [{{reserved: {reserved}}}, value.codes, value.norm]}}"
+            fields = f"[{{reserved: {reserved}}}, value.codes, value.norm]"
+            region = f"{{name: data, order: [token, head, field], fields: {fields}}}"
             block = f"{{regions: [{region}], slot_bytes: {self.meta['slot_bytes']}}}"
         layout = layout_of(self.key, self.value, block=block, head_dim=int(self.meta["head_dim"]))
         assert layout.slot_bytes == int(self.meta["slot_bytes"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ def moments(book):
     """Probability and mean of N(0, 1) in each cell, computed from the upper tail, where its digits are."""
     edges = [-math.inf, *book.edges, math.inf]
     result = []
-    for low, high in zip(edges[:-1], edges[1:]):
+    for low, high in pairwise(edges):
         if low < 0 and high <= 0:
             low, high, sign = -high, -low, -1
         else:
@@ -40,7 +41,7 @@ def moments(book):
 
 def distortion(book):
     """E (x - level)^2 = 1 - sum mass * (2 * mean * level - level^2)."""
-    return 1 - sum(m * (2 * mean * c - c * c) for (m, mean), c in zip(moments(book), book.levels))
+    return 1 - sum(m * (2 * mean * c - c * c) for (m, mean), c in zip(moments(book), book.levels, strict=True))
 
 
 def test_the_tables_that_exist():
@@ -54,7 +55,7 @@ def test_the_tables_that_exist():
 def test_levels_ascend_and_are_symmetric(name, bits):
     book = codebooks.load(name, bits)
     assert len(book.levels) == 2**bits
-    assert all(low < high for low, high in zip(book.levels, book.levels[1:]))
+    assert all(low < high for low, high in pairwise(book.levels))
     assert book.levels == tuple(-level for level in reversed(book.levels))
     assert book.edges[len(book.edges) // 2] == 0.0
     assert book.edges == tuple(-edge for edge in reversed(book.edges))
@@ -63,7 +64,7 @@ def test_levels_ascend_and_are_symmetric(name, bits):
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_lloyd_max_levels_are_the_means_of_their_cells(bits):
     book = codebooks.load("lloyd_max", bits)
-    error = max(abs(mean - level) for (_, mean), level in zip(moments(book), book.levels))
+    error = max(abs(mean - level) for (_, mean), level in zip(moments(book), book.levels, strict=True))
     assert error < 1e-12
 
 

@@ -88,7 +88,7 @@ def test_a_span_is_the_only_tolerance():
 
     def with_codes(low, exact, high):
         ends = [end.copy() for end in codes.ends]
-        for end, change in zip(ends, (low, exact, high)):
+        for end, change in zip(ends, (low, exact, high), strict=True):
             end[at] += change
         return {**expected, "key": {**expected["key"], "codes": Span(*ends)}}
 
@@ -128,7 +128,7 @@ def test_signs_of_zero_codes_matter():
 
 def test_all_mismatches_are_counted_and_some_described():
     layout = layout_of(KEY, VALUE)
-    before, after, expected, _ = stored(layout)
+    before, _, expected, _ = stored(layout)
     result = compare_cache(layout, before, before, expected, SLOTS)
     assert result.num_mismatches > 100
     assert len(result.mismatches) == MAX_MISMATCHES

@@ -71,7 +71,7 @@ def paged(layout, lengths, block_size, **run_time):
     cache = np.full((len(order), block_size, 2, layout.slot_bytes), 0xFF, dtype=np.uint8)
     table = np.full((len(lengths), max(blocks) + 1), 10**6, dtype=np.int32)
     sequences = []
-    for row, (length, count) in enumerate(zip(lengths, blocks)):
+    for row, (length, count) in enumerate(zip(lengths, blocks, strict=True)):
         table[row, :count], order = order[:count], order[count:]
         positions = np.arange(length)
         slots = table[row, positions // block_size].astype(np.int64) * block_size + positions % block_size
@@ -92,7 +92,7 @@ def test_attention_over_a_paged_cache(rotation, num_queries):
     run_time = {}
     if rotation == "matrix":
         matrices = (np.linalg.qr(rng.normal(size=(n, n)))[0] for n in (16, 4))
-        run_time = dict(zip(("key_rotation", "value_rotation"), matrices))
+        run_time = dict(zip(("key_rotation", "value_rotation"), matrices, strict=True))
     lengths = [1 + (num_queries or 0), 4, 5, 13]
     cache, table, sequences = paged(layout, lengths, 4, **run_time)
     shape = (4, 6, 16) if num_queries is None else (4, num_queries, 6, 16)

@@ -125,7 +125,7 @@ DISTORTION = {
 @pytest.mark.parametrize("head_dim", DISTORTION)
 def test_distortion_of_normal_vectors(head_dim):
     vectors = np.random.default_rng(1).normal(size=(8000, head_dim))
-    for bits, expected in zip((2, 3, 4, 5), DISTORTION[head_dim]):
+    for bits, expected in zip((2, 3, 4, 5), DISTORTION[head_dim], strict=True):
         layout = layout_of(
             f"{{codec: mse, bits: {bits}, rotation: hadamard, norm_correction: load}}", head_dim=head_dim
         )
@@ -344,6 +344,27 @@ def test_a_norm_that_overflows_in_fp32_is_infinite():
     vector = np.full(16, 1e19)
     layout, spans = encoded("{codec: mse, bits: 4, rotation: hadamard, norm: {dtype: fp32}}", vector)
     assert hexes(layout, spans) == {"codes": " ".join(["88"] * 8), "norm": "00 00 80 7F"}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("rotation", ["hadamard", "hadamard, rotation_block: 8"])
+def test_after_a_rotation_a_whole_vector_is_not_finite(bad, rotation):
+    vectors = np.tile(np.arange(1.0, 17.0), (2, 1))
+    vectors[1, 5] = bad
+    uniform = f"{{codec: uniform, bits: 4, group: 8, rotation: {rotation}}}"
+    layout, spans = encoded(uniform, vectors)
+    assert hexes(layout, spans, 1) == {"codes": " ".join(["00"] * 8), "scale": "00 7E 00 7E", "zero": "00 7E 00 7E"}
+    assert hexes(layout, spans, 0) == hexes(*encoded(uniform, vectors[0]))
+    scaled = f"{{codec: fp8, group: 8, scale: {{dtype: fp16}}, rotation: {rotation}}}"
+    layout, spans = encoded(scaled, vectors)
+    assert hexes(layout, spans, 1) == {"codes": " ".join(["7F"] * 16), "scale": "00 7E 00 7E"}
+    # Element by element, products with infinity are infinite or NaN, in an order that nobody prescribes.
+    for plain, least in (("fp8", 0xFE), ("raw, dtype: fp16", 0xFC00)):
+        layout, spans = encoded(f"{{codec: {plain}, rotation: {rotation}}}", vectors)
+        assert np.all(spans["codes"].low[1] == least)
+        assert np.all(spans["codes"].exact[1] == spans["codes"].high[1])
+        assert np.all(np.isnan(layout.key.codec.decode(layout.key, {"codes": spans["codes"].high[1]})))
+        assert np.all(spans["codes"].low[0] != least)
 
 
 # Centre

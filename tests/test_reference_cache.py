@@ -1,4 +1,4 @@
-"""Where the reference puts bytes: addresses, slots, padding, and that stores do not depend on how tokens are grouped."""
+"""Where the reference puts bytes: addresses, slots, padding; how tokens are grouped changes nothing."""
 
 import numpy as np
 import pytest

@@ -221,7 +221,7 @@ def _compare_around(
         mask = np.ones(buffer.shape, dtype=bool)
         mask[start + np.arange(blocks.shape[0])[:, None] * blocks.strides[0] + np.arange(blocks.shape[1])] = False
         outside.append(mask)
-    if not np.array_equal(*outside):
+    if not np.array_equal(outside[0], outside[1]):
         raise ValueError("the caches lie at different places of their buffers")
     result.bytes += int(np.count_nonzero(outside[0]))
     places = np.flatnonzero((buffer_before != buffer_after) & outside[0])

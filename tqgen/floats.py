@@ -20,8 +20,8 @@ def accumulation(count: int) -> float:
     """How far a sum of `count` products in fp32 may be off, relative to the sum of their magnitudes.
 
     Sums are made in blocks: a tensor core adds at least 8 exact products to its accumulator before it rounds, a matrix
-    product or a reduction on a CPU or in a warp keeps 8 and more partial sums. So at most count / 8 roundings follow one
-    another, then those of the tree that joins the partial sums, of the scaling, and of factors that are split in parts.
+    product or a reduction on a CPU or in a warp keeps 8 and more partial sums. So at most count / 8 roundings follow
+    one another, then those of the tree that joins partial sums, of the scaling, and of factors split in parts.
     """
     return (count / 8 + 8) * ROUNDING
 

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-CODE_DTYPES = {8: np.dtype("<u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
+CODE_DTYPES: dict[int, np.dtype] = {8: np.dtype("<u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
 def unit(bits: int) -> int:

@@ -39,7 +39,7 @@ def encode(
     if vectors.shape[-1:] != (chosen.head_dim,):
         raise ValueError(f"{side} is {list(vectors.shape)}, expected [tokens, heads, {chosen.head_dim}]")
     seen = transform.forward(chosen, vectors, rotation=rotation, center=center)
-    return chosen.codec.encode(chosen, seen.vectors, seen.error, seen.norm, division_ulps=division_ulps)
+    return dict(chosen.codec.encode(chosen, seen.vectors, seen.error, seen.norm, division_ulps=division_ulps))
 
 
 def part_bytes(layout: Layout, side: str, part: Part, values: np.ndarray) -> np.ndarray:
@@ -70,7 +70,9 @@ def store(
         vectors = {"key": key, "value": value}[side.name]
         if vectors is None:
             raise ValueError(f"{side.name} is not given, and this layout stores it")
-        spans = encode(layout, side.name, np.asarray(vectors, dtype=np.float64)[kept], **arguments[side.name])
+        given = arguments[side.name]
+        exact = np.asarray(vectors, dtype=np.float64)[kept]
+        spans = encode(layout, side.name, exact, rotation=given["rotation"], center=given["center"])
         for part in side.parts:
             data = part_bytes(layout, side.name, part, spans[part.name].exact)
             cache_bytes.scatter(layout, cache, layout.field(f"{side.name}.{part.name}"), slots[kept], data)
@@ -122,8 +124,7 @@ def unpack(
 
     `space` is `rotated` (what the codec decodes) or `model` (rotated back, and the centre added).
     """
-    if space not in ("model", "rotated"):
-        raise ValueError(f"no space is called `{space}`; there are `model` and `rotated`")
+    _check_space(space)
     empty = np.asarray(slot_mapping) < 0
     arguments = _by_side(layout, run_time)
     result = {}
@@ -184,12 +185,13 @@ def attention(
     query [B, Hq, D], or [B, T, Hq, D] for the last T positions of each sequence; block_table [B, P]; seq_lens [B].
     Returns the output, in the shape of the query but for the value's head dimension, and the natural logarithm of the
     sum of exponentials [B, Hq] or [B, T, Hq]; `exact_attention.attend` describes `sinks`, `window` and `softcap`.
-    `softmax_scale` is 1 / sqrt(head_dim) by default. `value_space="rotated"` leaves out the values' inverse rotation and
-    centre. Keys stay centred, as they do in kernels, unless `key_center` is given: it does not change a softmax, but it
-    does change `sinks`, `softcap` and the logarithm.
+    `softmax_scale` is 1 / sqrt(head_dim) by default. `value_space="rotated"` leaves out the values' inverse rotation
+    and centre. Keys stay centred, as in kernels, unless `key_center` is given: it does not change a softmax, but it does
+    change what `sinks` and `softcap` do, and the logarithm.
     """
     if not (layout.key.is_stored and layout.value.is_stored):
         raise ValueError("attention needs keys and values, and this layout does not store both")
+    _check_space(value_space)
     if value_space == "model":
         transform.check_run_time(layout.value, value_rotation, value_center)
     else:
@@ -197,7 +199,8 @@ def attention(
     block_size = cache.shape[1]
     scale = 1 / math.sqrt(layout.key.head_dim) if softmax_scale is None else softmax_scale
     outputs, logarithms = [], []
-    for rows, table, length in zip(query if query.ndim == 4 else query[:, None], block_table, seq_lens):
+    batch = zip(query if query.ndim == 4 else query[:, None], block_table, seq_lens, strict=True)
+    for rows, table, length in batch:
         positions = np.arange(int(length))
         slots = np.asarray(table).astype(np.int64)[positions // block_size] * block_size + positions % block_size
         keys = decoded_vectors(layout, cache, slots, "key", rotation=key_rotation, center=key_center)
@@ -211,6 +214,11 @@ def attention(
         logarithms.append(logarithm)
     output, logarithm = np.stack(outputs), np.stack(logarithms)
     return (output, logarithm) if query.ndim == 4 else (output[:, 0], logarithm[:, 0])
+
+
+def _check_space(space: str) -> None:
+    if space not in ("model", "rotated"):
+        raise ValueError(f"no space is called `{space}`; there are `model` and `rotated`")
 
 
 def _by_side(layout: Layout, run_time: dict[str, np.ndarray | None]) -> dict[str, dict[str, np.ndarray | None]]:

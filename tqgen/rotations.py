@@ -6,7 +6,7 @@ Everything is in terms of row vectors: y = x @ R, and back x = y @ R.T.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SIGNS_NAME = "tqgen signed_hadamard"
 
 
-@lru_cache(maxsize=None)
+@cache
 def pinned_signs(head_dim: int) -> tuple[int, ...]:
     """The +1 and -1 of `signed_hadamard`: element i is -1 where bit i of a fixed stream is set.
 

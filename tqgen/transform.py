@@ -1,7 +1,7 @@
 """Between given vectors and the space that a codec sees, in float64, with bounds of what fp32 arithmetic gives.
 
 Forward: the policy for numbers that are not finite, the centre, the norm, the rotation. Back: the inverse rotation and
-the centre. Every product of a rotation is known to within `floats.accumulation` of the sum of magnitudes that enters it.
+the centre. A product of a rotation is known to within `floats.accumulation` of the sum of magnitudes that enters it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _length(x: np.ndarray) -> Span:
         sums = np.maximum(total - error, 0.0), total, total + error
         factors = 1 - floats.ROUNDING, 1.0, 1 + floats.ROUNDING
         with_overflow = (np.where(np.isinf(s.astype(np.float32)), np.inf, s) for s in sums)
-        low, exact, high = (np.sqrt(s) * factor for s, factor in zip(with_overflow, factors))
+        low, exact, high = (np.sqrt(s) * factor for s, factor in zip(with_overflow, factors, strict=True))
         # Infinity minus infinity: a length that is not finite is exactly that.
         known = np.isfinite(exact)
         return Span(np.where(known, low, exact), exact, np.where(known, high, exact))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Codebook:
     @property
     def edges(self) -> tuple[float, ...]:
         """The 2**bits - 1 midpoints between neighbouring levels: where one code ends and the next begins."""
-        return tuple((low + high) / 2 for low, high in zip(self.levels[:-1], self.levels[1:]))
+        return tuple((low + high) / 2 for low, high in pairwise(self.levels))
 
 
 def names() -> tuple[str, ...]:
@@ -33,7 +34,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _table(name: str) -> dict:
     return json.loads(resources.files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
@@ -52,7 +53,7 @@ def widths(name: str) -> tuple[int, ...]:
     return tuple(sorted(int(bits) for bits in _table(name)["levels"]))
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(name: str, bits: int) -> Codebook:
     """The table `name` at `bits` bits; KeyError where there is none."""
     if name not in names() or bits not in widths(name):

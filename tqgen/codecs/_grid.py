@@ -106,10 +106,10 @@ def _in_intervals(
         np.maximum(extent[0] / grid.steps * (1 - slack), floor),
         np.maximum(extent[1] / grid.steps * (1 + slack), floor),
     )
-    parts = tuple(_stored(grid, s, z) for s, z in zip(scale, zero))
+    parts = _stored(grid, scale[0], zero[0]), _stored(grid, scale[1], zero[1])
     if grid.stored:
-        scale = tuple(np.maximum(part["scale"], floor) for part in parts)
-        zero = tuple(part["zero"] for part in parts) if grid.zero_dtype else zero
+        scale = np.maximum(parts[0]["scale"], floor), np.maximum(parts[1]["scale"], floor)
+        zero = (parts[0]["zero"], parts[1]["zero"]) if grid.zero_dtype else zero
     least, most = (s[..., None] for s in scale)
     low, high = below - zero[1][..., None], above - zero[0][..., None]
     low = low / np.where(low >= 0, most, least)

@@ -60,8 +60,11 @@ class Fp8Kernel(KernelConstants):
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        return (self.format,) + ("quotient",) * self.scaled + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
-
+        return (
+            (self.format,)
+            + ("quotient",) * self.scaled
+            + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
+        )
 
 
 class Fp8Codec(Codec):
@@ -110,6 +113,7 @@ class Fp8Codec(Codec):
         from tqgen.codecs import _grid
 
         parameters: Fp8Parameters = side.parameters
+        assert parameters.scale is not None  # without one nothing is stretched, and `encode` needs no grid
         form = floats.FORMATS[parameters.format]
         return _grid.Grid(
             steps=form.largest,

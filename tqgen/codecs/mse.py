@@ -32,7 +32,7 @@ class MseParameters(SideParameters):
         "storing the norm, when loading it, or not at all",
     )
     tie: Literal["up", "down"] = Field("up", description="the cell of a value that lies on an edge: upper or lower")
-    norm: Stored = Field(Stored(), description="how the norm is stored")
+    norm: Stored = Field(Stored(dtype="fp16"), description="how the norm is stored")
 
 
 # Up to this width a code is found by comparisons with literals, above it by bisection of a table.

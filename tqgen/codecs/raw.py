@@ -33,7 +33,6 @@ class RawKernel(KernelConstants):
         return (self.dtype,)
 
 
-
 class RawCodec(Codec):
     """`codes` [D]: the bit patterns of the elements, as 16- or 32-bit items."""
 

@@ -41,8 +41,10 @@ class UniformParameters(SideParameters):
     scale_floor: float = Field(
         1e-8, ge=SMALLEST_FLOOR, le=1.0, description="the smallest scale; what a group of equal elements gets"
     )
-    scale: Stored = Field(Stored(), description="how the scale is stored")
-    zero: Stored = Field(Stored(), description="how the zero point, the smallest element of a group, is stored")
+    scale: Stored = Field(Stored(dtype="fp16"), description="how the scale is stored")
+    zero: Stored = Field(
+        Stored(dtype="fp16"), description="how the zero point, the smallest element of a group, is stored"
+    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,6 @@ class UniformKernel(KernelConstants):
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
         return ("quotient",) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
-
 
 
 class UniformCodec(Codec):
