@@ -157,7 +157,7 @@ def block_problems(block: Block, parts: dict[str, Part], codecs: dict[str, str])
 
 
 def _order_problems(region: Region, path: NodePath) -> Iterator[Problem]:
-    axes = [item.axis if isinstance(item, AlignedAxis) else item for item in region.order]
+    axes: list[str] = [item.axis if isinstance(item, AlignedAxis) else item for item in region.order]
     for index, axis in enumerate(axes):
         if axis in axes[:index]:
             yield Problem(

@@ -163,7 +163,7 @@ class _Builder:
         if event.version and tuple(event.version) != (1, 2):
             version = ".".join(map(str, event.version))
             message = f"specs are YAML 1.2, but this asks for {version}"
-            self.report("TQ1013", message, self.source.place(0), "remove the `%YAML` line")
+            self.report("TQ1013", message, self.source.find("%YAML"), "remove the `%YAML` line")
 
     def _refuse_properties(self, event: Any) -> None:
         """Anchors and tags, which stand before a value."""
@@ -189,7 +189,7 @@ class _Builder:
     def _refuse_leading_zero(self, text: str, place: Place) -> None:
         digits = text.lstrip("+-").replace("_", "").lstrip("0") or "0"
         octal = f", or 0o{digits} if octal is meant" if re.fullmatch("[0-7]+", digits) else ""
-        message = f"`{text}` is octal in YAML 1.1 and decimal in YAML 1.2"
+        message = f"a leading zero gives `{text}` another meaning in YAML 1.1"
         self.report("TQ1012", message, place, f"write {digits}{octal}")
 
     def _wants_key(self) -> bool:

@@ -37,7 +37,7 @@ def _entry(key: str, value: Any, indent: str) -> list[str]:
     if isinstance(value, str) and _PLAIN_LINE.fullmatch(value) and scalars.is_plain_text(value):
         return [f"{indent}{key}: {value}"]
     line = f"{indent}{key}: {_flow(value)}"
-    if not isinstance(value, (list, tuple)) or len(line) <= WIDTH and not _holds_mappings_of_lists(value):
+    if not isinstance(value, (list, tuple)) or (len(line) <= WIDTH and not _holds_regions(value)):
         return [line]
     return [f"{indent}{key}:", *(line for item in value for line in _item(item, f"{indent}  "))]
 
@@ -51,7 +51,7 @@ def _item(value: Any, indent: str) -> list[str]:
     return [f"{indent}- {inner[0].lstrip()}", *inner[1:]]
 
 
-def _holds_mappings_of_lists(values: Any) -> bool:
+def _holds_regions(values: Any) -> bool:
     """Whether a list is one of regions: those stand one below the other."""
     return any(isinstance(value, dict) and "order" in value for value in values)
 

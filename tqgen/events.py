@@ -42,6 +42,7 @@ _TROUBLE = {  # what the parser says: what tqgen says, and what helps
     "found undefined tag handle": _TAG,
     "found undefined alias": ("aliases are not part of the spec language", "write the value out where it is used"),
 }
+_AT_ITS_START = ("found unexpected end of stream", "found unexpected document separator", "could not find expected ':'")
 
 
 def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
@@ -57,14 +58,15 @@ def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
         help = "put quotes around the value"
         return Diagnostic("TQ1001", f"a value cannot start with `{char}`", place, help=help)
     if "incompatible YAML document" in problem:
-        return Diagnostic("TQ1013", "specs are YAML 1.2", place, help="remove the `%YAML` line")
+        return Diagnostic("TQ1013", "specs are YAML 1.2", source.find("%YAML"), help="remove the `%YAML` line")
+    said = next((said for said in _TROUBLE if said in problem), "")
+    message, help = _TROUBLE.get(said, (f"this is not YAML: {problem.splitlines()[0]}".replace("'", "`"), ""))
     if "tag" in str(error.context):
         message, help = _TAG
-    else:
-        plain = problem.splitlines()[0].replace("'", "`")
-        said = next((said for said in _TROUBLE if said in problem), None)
-        message, help = _TROUBLE[said] if said else (f"this is not YAML: {plain}", "")
     related: tuple[Related, ...] = ()
-    if opened and opened.index != index and message.endswith(("is never closed", "goes wrong here")):
-        related = (Related(source.place(opened.index), "opened here"),)
+    if opened and opened.index != index:
+        if said in _AT_ITS_START:
+            place = source.place(opened.index)
+        elif message.endswith("goes wrong here"):
+            related = (Related(source.place(opened.index), "opened here"),)
     return Diagnostic("TQ1001", message, place, help=help, related=related)

@@ -31,8 +31,8 @@ def expand(spec: Spec) -> Spec:
 
 def _array_of_structs(parts: dict[str, Part]) -> Block:
     """One slot per token and head that holds everything; slots start at even offsets."""
-    order = ("token", AlignedAxis(axis="head", align=2), "field")
-    return Block(regions=(Region(name="slot", order=order, fields=tuple(parts)),))
+    head = AlignedAxis(axis="head", align=2)
+    return Block(regions=(Region(name="slot", order=("token", head, "field"), fields=tuple(parts)),))
 
 
 def _struct_of_arrays(parts: dict[str, Part]) -> Block:

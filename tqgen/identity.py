@@ -1,4 +1,4 @@
-"""The layout's identity: a digest of everything that decides the bytes of a cache and the numbers that they stand for."""
+"""The identity of a layout: a digest of all that decides a cache's bytes and the numbers that they stand for."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic_core import PydanticCustomError
@@ -66,7 +66,7 @@ def _kind(text: str | None = None, mapping: str | None = None, *, reserved: str 
     def choose(value: Any) -> str | None:
         if isinstance(value, str):
             return text
-        if reserved is not None and (isinstance(value, dict) and "reserved" in value or isinstance(value, Reserve)):
+        if reserved is not None and ("reserved" in value if isinstance(value, dict) else isinstance(value, Reserve)):
             return reserved
         return mapping if isinstance(value, (dict, Strict)) else None
 
@@ -80,47 +80,43 @@ def _codec_of(side: Any) -> str | None:
 
 Alignment = Annotated[int, Field(ge=1, le=MAX_ALIGNMENT), AfterValidator(_power_of_two)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
-AnySide = Annotated[
-    Union[tuple(Annotated[codec.Parameters, Tag(TAG + name)] for name, codec in CODECS.items())],
-    Discriminator(_codec_of),
-    AfterValidator(_side_head_dim),
-]
+if TYPE_CHECKING:
+    AnySide = SideParameters
+else:  # one of the parameters of the codecs that there are
+    AnySide = Annotated[
+        Union[tuple(Annotated[codec.Parameters, Tag(TAG + name)] for name, codec in CODECS.items())],  # noqa: UP007
+        Discriminator(_codec_of),
+        AfterValidator(_side_head_dim),
+    ]
 
 
 class AlignedAxis(Strict):
     """An axis whose stride is rounded up."""
 
     axis: Literal["token", "head"] = Field(description="the axis")
-    align: Alignment = Field(1, description="its stride is rounded up to a multiple of so many bytes")
+    align: Alignment = Field(default=1, description="its stride is rounded up to a multiple of so many bytes")
 
 
 class Entry(Strict):
     """A part whose place is rounded up."""
 
     field: str = Field(description="name of a stored part, as `key.codes`")
-    align: Alignment = Field(1, description="its offset is rounded up to a multiple of so many bytes")
+    align: Alignment = Field(default=1, description="its offset is rounded up to a multiple of so many bytes")
 
 
 class Reserve(Strict):
     """Bytes that belong to somebody else and are never read or written."""
 
     reserved: int = Field(ge=1, le=MAX_BYTES, description="how many bytes for each token and head")
-    align: Alignment = Field(1, description="their offset is rounded up to a multiple of so many bytes")
+    align: Alignment = Field(default=1, description="their offset is rounded up to a multiple of so many bytes")
 
 
 OrderItem = Annotated[
-    Union[
-        Annotated[Literal["token", "head", "field"], Tag(TAG + "axis")],
-        Annotated[AlignedAxis, Tag(TAG + "aligned")],
-    ],
+    Annotated[Literal["token", "head", "field"], Tag(TAG + "axis")] | Annotated[AlignedAxis, Tag(TAG + "aligned")],
     _kind(TAG + "axis", TAG + "aligned"),
 ]
 FieldItem = Annotated[
-    Union[
-        Annotated[str, Tag(TAG + "part")],
-        Annotated[Entry, Tag(TAG + "entry")],
-        Annotated[Reserve, Tag(TAG + "reserve")],
-    ],
+    Annotated[str, Tag(TAG + "part")] | Annotated[Entry, Tag(TAG + "entry")] | Annotated[Reserve, Tag(TAG + "reserve")],
     _kind(TAG + "part", TAG + "entry", reserved=TAG + "reserve"),
 ]
 
@@ -135,7 +131,7 @@ class Region(Strict):
     fields: tuple[FieldItem, ...] = Field(
         strict=False, min_length=1, description="the parts that stand here, and reserved bytes, in their order"
     )
-    align: Alignment = Field(1, description="the region's offset is rounded up to a multiple of so many bytes")
+    align: Alignment = Field(default=1, description="the region's offset is rounded up to a multiple of so many bytes")
 
 
 class Block(Strict):
@@ -143,7 +139,7 @@ class Block(Strict):
 
     regions: tuple[Region, ...] = Field(strict=False, min_length=1, description="the regions, in their order")
     slot_bytes: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=MAX_BYTES,
         description="bytes of a block for each token and head; default what fields and alignment need",
@@ -151,10 +147,7 @@ class Block(Strict):
 
 
 AnyBlock = Annotated[
-    Union[
-        Annotated[Literal["aos", "soa"], Tag(TAG + "shorthand")],
-        Annotated[Block, Tag(TAG + "block")],
-    ],
+    Annotated[Literal["aos", "soa"], Tag(TAG + "shorthand")] | Annotated[Block, Tag(TAG + "block")],
     _kind(TAG + "shorthand", TAG + "block"),
 ]
 
@@ -179,11 +172,11 @@ class Spec(Strict):
     name: Annotated[str, AfterValidator(_module_name)] = Field(
         description="name of the layout, and the stem of its file and module"
     )
-    doc: str = Field("", description="what the layout is, in a sentence or two")
+    doc: str = Field(default="", description="what the layout is, in a sentence or two")
     head_dim: int = Field(ge=1, le=MAX_HEAD_DIM, description="elements of one vector")
     key: AnySide = Field(description="how keys are stored")
     value: AnySide = Field(description="how values are stored")
-    block: AnyBlock = Field("soa", description="where each stored part stands: `aos`, `soa` or regions")
+    block: AnyBlock = Field(default="soa", description="where each stored part stands: `aos`, `soa` or regions")
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
 

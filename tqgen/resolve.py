@@ -11,8 +11,8 @@ from tqgen.diagnostics import Diagnostic, Related, SpecError
 from tqgen.expand import SIDES, expand, stored_parts
 from tqgen.identity import layout_id
 from tqgen.layout import Field, Layout, Region, Rotation, Side
-from tqgen.rotations import pinned_signs
 from tqgen.models import Block, Spec
+from tqgen.rotations import pinned_signs
 from tqgen.walk import asked_alignment, walk
 
 

@@ -41,7 +41,7 @@ def empty_values(document: Document) -> list[Diagnostic]:
         if data is None:
             message = f"`{dotted(path)}` has no value"
             found.append(Diagnostic("TQ2006", message, document.place(path, "key"), help="give it one, or remove it"))
-        elif isinstance(data, float) and not math.isfinite(data):
+        elif _has_no_value(data):
             message = f"`{dotted(path)}` must be a finite number"
             found.append(Diagnostic("TQ2005", message, document.place(path)))
         elif isinstance(data, dict):
@@ -63,11 +63,15 @@ def translate(error: ValidationError, document: Document) -> Iterator[Diagnostic
         if location and (problem["type"] == "extra_forbidden" or not _is_tag(location[-1])):
             path = (*path, location[-1])
         found = _at(document.data, path)
-        if problem["type"] != "missing" and (found is None or isinstance(found, float) and not math.isfinite(found)):
+        if problem["type"] != "missing" and _has_no_value(found):
             continue
         if problem["type"] == "too_short" and found:  # its items are wrong, and are reported one by one
             continue
         yield _Problem(problem, location, path, document).diagnostic()
+
+
+def _has_no_value(found: Any) -> bool:
+    return found is None or (isinstance(found, float) and not math.isfinite(found))
 
 
 def _is_tag(step: str | int) -> bool:
@@ -131,7 +135,7 @@ class _Problem:
             codec = self.document.data[parent[0]]["codec"]
             owners = [name for name, other in CODECS.items() if key in other.Parameters.model_fields]
             if owners:
-                label = f"a key of codec {listed(owners, 'and')}"
+                label = f"a key of codec{'s' * (len(owners) > 1)} {listed(owners, 'and')}"
                 help = f"remove it, or choose another codec than `{codec}`"
         return self._make("TQ2002", f"unknown key `{key}` in {where}", help, label, on="key")
 
@@ -151,7 +155,7 @@ class _Problem:
 
     def _version(self) -> Diagnostic:
         if type(self.found) is not int:
-            return self._wrong_type("the version of the spec language, a whole number")
+            return self._wrong_type("a whole number, the version of the spec language")
         message = f"version {self._written()} of the spec language is not known"
         return self._make("TQ2010", message, "this compiler reads `tqgen: 1`")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\u
 
 @dataclass(frozen=True)
 class Source:
-    """A text, and how to point into it. `prefix` stands before the first line where that is part of something longer."""
+    """A text, and how to point into it. `prefix` stands before the first line, where that is a part of a longer one."""
 
     file: str
     text: str
@@ -39,6 +40,13 @@ class Source:
         length = max(1, min((start + 1 if end is None else end) - start, len(line) - column))
         lead = self.prefix if index == 0 else ""
         return Place(self.file, index + 1, len(lead) + column + 1, length, lead + line)
+
+    def find(self, start_of_line: str) -> Place:
+        """The first line that starts so, up to its end; the start of the text where there is none."""
+        for index, line in enumerate(self._lines):
+            if line.startswith(start_of_line):
+                return self.place(self._starts[index], self._starts[index] + len(line.rstrip()))
+        return self.place(0)
 
 
 def read_file(path: Path) -> str:
@@ -62,11 +70,11 @@ def read_file(path: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> Diagnostic:
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, false also where the name itself is impossible
         return Diagnostic("TQ4001", "this is a folder, not a spec", Place(str(path)), help="name a file in it")
     if isinstance(error, FileNotFoundError):
         folder = path.parent
-        names = [entry.name for entry in folder.glob("*.yaml")] if folder.is_dir() else []
+        names = [entry.name for entry in folder.glob("*.yaml")] if os.path.isdir(folder) else []
         close = did_you_mean(path.name, names)
         help = f"did you mean `{folder / close}`?" if close else "`tqgen list` shows the specs that are shipped"
         return Diagnostic("TQ4001", "there is no such file", Place(str(path)), help=help)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tqgen.form import ONE, SIZES, ZERO, Form
+from tqgen.form import SIZES, ZERO, Form
 from tqgen.layout import Field, Part, Region, Reserved
 from tqgen.models import AlignedAxis, Block, Entry, FieldItem, Reserve
 from tqgen.models import Region as SpecRegion
