@@ -83,7 +83,8 @@ def test_no_table_beats_lloyd_max(bits):
 @pytest.mark.parametrize("name, bits", ALL)
 def test_pinned_numbers_are_what_the_solver_gives(name, bits):
     solved = pin.SOLVERS[name](bits)
-    assert np.max(np.abs(solved - np.array(codebooks.load(name, bits).levels))) < 1e-12
+    # Another linear algebra library moves the last digits, at 8 bits by some 1e-12; fp32 ends at 1e-8.
+    assert np.max(np.abs(solved - np.array(codebooks.load(name, bits).levels))) < 1e-11
 
 
 def test_a_table_is_written_in_the_form_that_is_pinned(tmp_path):
@@ -92,7 +93,7 @@ def test_a_table_is_written_in_the_form_that_is_pinned(tmp_path):
     assert written.keys() == pinned.keys() and written["description"] == pinned["description"]
     assert written["levels"].keys() == pinned["levels"].keys()
     for bits, levels in pinned["levels"].items():
-        assert written["levels"][bits] == pytest.approx(levels, abs=1e-12)
+        assert written["levels"][bits] == pytest.approx(levels, abs=1e-11)
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in GOLDEN.glob("*[0-9e].npz") if "kv" not in path.name))

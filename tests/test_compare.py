@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+from caches import BLOCKS, filled, vectors
 from layouts import layout_of
-from test_reference_cache import BLOCKS, KEY, VALUE, filled, vectors
 
 from tqgen import cache_bytes, floats, reference
 from tqgen.codecs.base import Span
 from tqgen.compare import MAX_MISMATCHES, compare_cache, compare_unpacked
 
+KEY = "{codec: mse, bits: 4, rotation: hadamard}"
+VALUE = "{codec: uniform, bits: 4}"
 SLOTS = np.array([3, -1, 6])
 
 
@@ -16,7 +18,7 @@ def stored(layout):
     """A cache before and after a store of three tokens, the buffers around, and what is expected of it."""
     before, buffer_before = filled(layout, 2, 4, 2, padding=5)
     after, buffer_after = filled(layout, 2, 4, 2, padding=5)
-    key, value = vectors(3, 2, layout.key.head_dim), vectors(3, 2, layout.value.head_dim)
+    key, value = vectors(3, 2, layout.key.head_dim), vectors(3, 2, layout.value.head_dim, seed=1)
     reference.store(layout, after, key, value, SLOTS)
     expected = {side: reference.encode(layout, side, given) for side, given in (("key", key), ("value", value))}
     return before, after, expected, {"buffer_before": buffer_before, "buffer_after": buffer_after}

@@ -138,6 +138,7 @@ def test_ordinals_follow_the_numbers(name):
 
 
 def test_a_span_is_what_numbers_within_the_error_round_to():
+    rng = np.random.default_rng(6)
     values = rng.normal(size=2000) * 10.0 ** rng.integers(-8, 5, 2000)
     error = np.abs(values) * 2.0**-12
     span = floats.span(values, error, "fp16")

@@ -2,34 +2,13 @@
 
 import numpy as np
 import pytest
+from caches import BLOCKS, filled, vectors
 from layouts import layout_of
 
 from tqgen import cache_bytes, reference
 
 KEY = "{codec: mse, bits: 4, rotation: hadamard}"
 VALUE = "{codec: uniform, bits: 4}"
-PLANES = (
-    "{regions: [{name: all, order: [field, head, token], "
-    "fields: [key.codes, value.codes, key.norm, value.scale, value.zero]}]}"
-)
-HEAD_MAJOR = PLANES.replace("field, head, token", "head, token, field")
-BLOCKS = {"aos": "aos", "soa": "soa", "planes": PLANES, "head_major": HEAD_MAJOR}
-
-rng = np.random.default_rng(11)
-
-
-def filled(layout, num_blocks, block_size, heads, padding=0):
-    """A cache of 0xEE bytes whose blocks are `padding` bytes apart, and the buffer with guards that it is a view of."""
-    size = layout.block_bytes(block_size, heads)
-    buffer = np.full(16 + num_blocks * (size + padding) + 16, 0xEE, dtype=np.uint8)
-    inner = buffer[16 : 16 + num_blocks * (size + padding)].reshape(num_blocks, size + padding)[:, :size]
-    shape = (num_blocks, block_size, heads, layout.slot_bytes)
-    strides = (size + padding, heads * layout.slot_bytes, layout.slot_bytes, 1)
-    return np.lib.stride_tricks.as_strided(inner, shape, strides), buffer
-
-
-def vectors(tokens, heads, head_dim=128):
-    return np.float64(np.float16(rng.normal(size=(tokens, heads, head_dim))))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +50,8 @@ def test_only_the_bytes_of_fields_change(block):
 @pytest.mark.parametrize("sizes", [(40,), (1, 39), (1,) * 40])
 def test_grouping_order_and_dtype_of_tokens_do_not_matter(block, sizes):
     layout = layout_of(KEY, VALUE, block=BLOCKS[block])
-    key, value = vectors(40, 3), vectors(40, 3)
+    key, value = vectors(40, 3), vectors(40, 3, seed=1)
+    rng = np.random.default_rng(len(sizes))
     slots = rng.permutation(5 * 16)[:40]
     whole, _ = filled(layout, 5, 16, 3)
     reference.store(layout, whole, key, value, slots)
@@ -89,8 +69,8 @@ def test_what_is_stored_is_read_back(block, block_size, heads):
         "{codec: uniform, bits: 3, group: 32, packing: halves}", "{codec: raw, dtype: bf16}", block=block_of(block)
     )
     cache, _ = filled(layout, 7, block_size, heads, padding=3)
-    slots = rng.permutation(7 * block_size)[:5]
-    key, value = vectors(5, heads), vectors(5, heads)
+    slots = np.random.default_rng(heads).permutation(7 * block_size)[:5]
+    key, value = vectors(5, heads), vectors(5, heads, seed=1)
     reference.store(layout, cache, key, value, slots)
     parts = reference.read_parts(layout, cache, slots)
     for side, given in (("key", key), ("value", value)):
@@ -149,7 +129,7 @@ def test_a_cache_of_another_layout_is_refused():
 
 def test_the_cache_may_be_of_any_strides_between_blocks():
     layout = layout_of(KEY, VALUE)
-    key, value, slots = vectors(6, 2), vectors(6, 2), np.array([0, 5, 9, 2, 11, 7])
+    key, value, slots = vectors(6, 2), vectors(6, 2, seed=1), np.array([0, 5, 9, 2, 11, 7])
     plain, _ = filled(layout, 3, 4, 2)
     padded, _ = filled(layout, 3, 4, 2, padding=1000)
     for cache in (plain, padded):

@@ -186,8 +186,8 @@ def attention(
     Returns the output, in the shape of the query but for the value's head dimension, and the natural logarithm of the
     sum of exponentials [B, Hq] or [B, T, Hq]; `exact_attention.attend` describes `sinks`, `window` and `softcap`.
     `softmax_scale` is 1 / sqrt(head_dim) by default. `value_space="rotated"` leaves out the values' inverse rotation
-    and centre. Keys stay centred, as in kernels, unless `key_center` is given: it does not change a softmax, but it does
-    change what `sinks` and `softcap` do, and the logarithm.
+    and centre. Keys stay centred, as in kernels, unless `key_center` is given: it does not change a softmax, but it
+    does change what `sinks` and `softcap` do, and the logarithm.
     """
     if not (layout.key.is_stored and layout.value.is_stored):
         raise ValueError("attention needs keys and values, and this layout does not store both")
