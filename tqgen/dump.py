@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import Any
 
 from tqgen import scalars
+from tqgen.codecs.base import SideParameters
 from tqgen.models import Spec
 
 WIDTH = 100  # columns; a collection that is longer on one line is written in block style
@@ -24,22 +26,37 @@ def to_yaml(spec: Spec) -> str:
         value = data[key]
         if isinstance(value, dict):
             lines += ["", f"{key}:"]
-            ordered = {"codec": value["codec"], **value} if "codec" in value else value
-            for inner, content in ordered.items():
-                lines += _entry(inner, content, "  ")
+            for inner in sorted(value, key=_rank):
+                lines += _entry(inner, value[inner], "  ")
         else:
             lines += ([""] if key == "block" else []) + _entry(key, value, "")
     return "\n".join(lines) + "\n"
 
 
+def _rank(key: str) -> int:
+    """The codec comes first, then its own parameters, then those that every codec takes."""
+    common = list(SideParameters.model_fields)
+    return -1 if key == "codec" else common.index(key) + 1 if key in common else 0
+
+
 def _entry(key: str, value: Any, indent: str) -> list[str]:
     """`key: value`, on one line where it fits."""
+    if isinstance(value, str) and len(value) > WIDTH and " ".join(value.split()) == value:
+        return [f"{indent}{key}: >-", *_folded(value, f"{indent}  ")]
     if isinstance(value, str) and _PLAIN_LINE.fullmatch(value) and scalars.is_plain_text(value):
         return [f"{indent}{key}: {value}"]
     line = f"{indent}{key}: {_flow(value)}"
     if not isinstance(value, (list, tuple)) or (len(line) <= WIDTH and not _holds_regions(value)):
         return [line]
     return [f"{indent}{key}:", *(line for item in value for line in _item(item, f"{indent}  "))]
+
+
+def _folded(text: str, indent: str) -> list[str]:
+    """Words with single spaces between them, as the lines of a folded block."""
+    wrap = textwrap.TextWrapper(
+        WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return wrap.wrap(text)
 
 
 def _item(value: Any, indent: str) -> list[str]:

@@ -36,11 +36,14 @@ def _array_of_structs(parts: dict[str, Part]) -> Block:
 
 
 def _struct_of_arrays(parts: dict[str, Part]) -> Block:
-    """Codes in slots at the block's start, the numbers that belong to them in strips along the tokens at its end."""
+    """Codes in slots at the block's start, the numbers that belong to them in strips along the tokens at its end.
+
+    A slot has an even number of bytes, so that the strips of every block can be even.
+    """
     codes = tuple(name for name, part in parts.items() if part.dtype is None)
     others = tuple(name for name, part in parts.items() if part.dtype is not None)
     regions = [Region(name="data", order=("token", "head", "field"), fields=codes)]
     if others:
         regions.append(Region(name="meta", align=2, order=("head", "field", "token"), fields=others))
     used = sum(part.num_bytes for part in parts.values())
-    return Block(regions=tuple(regions), slot_bytes=used + used % 2)
+    return Block(regions=tuple(regions), slot_bytes=used + 1 if used % 2 else None)
