@@ -62,6 +62,7 @@ class RotationPlan:
     kind: str
     is_hadamard: bool
     product: str  # the function that multiplies
+    signs: tuple[int, ...]
     scale: str  # literal
     is_scaled: bool
     chunk: int

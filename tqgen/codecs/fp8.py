@@ -62,7 +62,7 @@ class Fp8Kernel(KernelConstants):
     def helpers(self) -> tuple[str, ...]:
         return (
             (self.format,)
-            + ("quotient",) * self.scaled
+            + ("quotient",) * (self.scaled and not self.stored)
             + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
         )
 

@@ -69,7 +69,7 @@ class UniformKernel(KernelConstants):
     def helpers(self) -> tuple[str, ...]:
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
-        return ("quotient",) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
+        return ("quotient",) * (not self.stored) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
 
 
 class UniformCodec(Codec):

@@ -114,6 +114,7 @@ def rotation_plan(side: Side, lanes: Lanes) -> RotationPlan:
         kind=rotation.kind,
         is_hadamard=rotation.is_hadamard,
         product="_signs_product" if rotation.is_hadamard else "_matrix_product",
+        signs=rotation.signs,
         scale=fp32(rotation.scale),
         is_scaled=rotation.scale != 1.0,
         chunk=rows,
