@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tqgen.patterns import PATTERNS
@@ -117,12 +117,22 @@ def covering(axes: dict[str, tuple[str, ...]], unrelated: Iterable[tuple[str, st
     return rows
 
 
-def matrix() -> tuple[Cell, ...]:
-    """Every cell that `verify` runs: pairwise over `AXES`, since all combinations are 364,500, and the special ones."""
-    special = (
+def matrix(fits: Callable[[int, int], bool] = lambda block_size, num_kv_heads: True) -> tuple[Cell, ...]:
+    """Every cell that `verify` runs: pairwise over `AXES`, since all combinations are 364,500, and the special ones.
+
+    `fits` says whether a layout can have blocks of a size, for a number of heads. Blocks that it cannot have get a cell
+    each, which is to be refused, instead of taking the pairs of other axes with them.
+    """
+    sizes = [(block, heads) for block in AXES["block"] for heads in AXES["heads"]]
+    refused = [(block, heads) for block, heads in sizes if not fits(int(block[1:]), int(heads[1:]))]
+    whole = tuple(block for block in AXES["block"] if block not in dict(refused))
+    rows = covering({**AXES, "block": whole}, UNRELATED) if whole else []
+    partly = [(block, heads) for block, heads in sizes if block in dict(refused)]
+    far = [block for block in ("b16", "b1") if block in whole] or list(whole[:1])
+    special = [
         Cell(places="none"),
-        Cell(places="far", slots="i64", cache="padded"),
-        Cell(places="far", block="b1", slots="i32", cache="padded", space="rotated"),
+        *(Cell(places="far", block=block, slots="i64", cache="padded") for block in far),
+        *(Cell(places="far", block=block, cache="padded", space="rotated") for block in far[-1:]),
         Cell(places="many", pattern="real", heads="h8", inputs="sliced", slots="i64"),
-    )
-    return (*(Cell(*row) for row in covering(AXES, UNRELATED)), *special)
+    ]
+    return (*(Cell(*row) for row in rows), *(Cell(block=block, heads=heads) for block, heads in partly), *special)

@@ -29,10 +29,10 @@ def seed_of(cell: Cell) -> int:
     return zlib.crc32(cell.id.encode())
 
 
-def misfit(layout: Layout, cell: Cell) -> str | None:
-    """Why this layout cannot have blocks of the cell's size, or None where it can."""
-    available = layout.block_bytes(cell.block_size, cell.num_kv_heads)
-    needed = layout.end.evaluate(cell.block_size, cell.num_kv_heads)
+def misfit(layout: Layout, block_size: int, num_kv_heads: int) -> str | None:
+    """Why this layout cannot have blocks of this size, or None where it can."""
+    available = layout.block_bytes(block_size, num_kv_heads)
+    needed = layout.end.evaluate(block_size, num_kv_heads)
     if needed > available:
         return f"a block needs {needed} bytes with its alignment and has {available}"
     if available % layout.alignment:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqgen import interpreter, usage
-from tqgen.cells import Cell, matrix
+from tqgen.cells import Cell
 from tqgen.console import Console
 from tqgen.diagnostics import Diagnostic
 from tqgen.usage import UsageError
@@ -42,8 +42,7 @@ def verify(
 
 
 def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
-    if not ids:
-        return matrix()
+    """The cells that were asked for by id."""
     cells = []
     for text in ids:
         try:
@@ -80,9 +79,10 @@ class _Run:
         self.failures: list[Diagnostic] = []
 
     def run(self, compiled: Compiled, cells: Sequence[Cell]) -> dict[str, Any]:
-        """Run the cells and return the report as plain data."""
+        """Run the cells, or the whole matrix where there are none, and return the report as plain data."""
         from tqgen import verify
 
+        cells = cells or verify.cells_of(compiled.layout)
         where = verify.device()
         module = verify.load_module(compiled.name, compiled.source)
         self._print(f"{compiled.name}, layout {compiled.layout.layout_id}: {verify.describe_device(where)}")
