@@ -1,0 +1,249 @@
+"""Verification itself: its matrix covers what it says, and a module that is wrong in any one way does not pass."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tqgen import cells, floats, manifest, verify
+from tqgen.cells import AXES, UNRELATED, Cell
+from tqgen.cli import run
+from tqgen.compiler import compile_spec
+from tqgen.patterns import PATTERNS, vectors
+from tqgen.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
+
+BASE = """
+tqgen: 1
+name: base
+head_dim: 32
+key: {codec: mse, bits: 3, codebook: vllm, rotation: hadamard, norm_correction: store}
+value: {codec: uniform, bits: 4, group: 16}
+block:
+  regions:
+    - {name: data, order: [token, head, field], fields: [key.codes, value.codes]}
+    - {name: meta, order: [head, field, token], fields: [key.norm, value.scale, value.zero]}
+"""
+FEW_LARGE_ROWS = 2000  # stands in for the launch with large tiles, which other tests cover
+
+
+def compiled(tmp_path, text=BASE, **changes):
+    """A compiled spec; `changes` are replacements in its text."""
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "base.yaml"
+    path.write_text(text)
+    return compile_spec(path)
+
+
+@pytest.fixture
+def base(tmp_path):
+    return compiled(tmp_path)
+
+
+def failures(layout, module, chosen):
+    """Outcomes that are not ok."""
+    outcomes = verify.verify_module(layout, module, chosen, verify.device(), FEW_LARGE_ROWS)
+    return (one for ran in outcomes for one in ran if not one.ok)
+
+
+def module_of(one):
+    return verify.load_module(one.name, one.source)
+
+
+def test_the_matrix_covers_every_pair():
+    chosen = cells.matrix()
+    names = list(AXES)
+    skipped = {frozenset(pair) for pair in UNRELATED}
+    for a, b in itertools.combinations(names, 2):
+        if frozenset((a, b)) in skipped:
+            continue
+        covered = {(getattr(cell, a), getattr(cell, b)) for cell in chosen}
+        assert set(itertools.product(AXES[a], AXES[b])) <= covered, (a, b)
+    assert len(set(chosen)) == len(chosen) < 100
+
+
+def test_blocks_that_do_not_fit_keep_the_other_pairs():
+    chosen = cells.matrix(lambda block_size, num_kv_heads: block_size > 1)
+    refused = [cell for cell in chosen if cell.block_size == 1]
+    assert {cell.num_kv_heads for cell in refused} == {1, 3, 8} and len(refused) == 3
+    rest = [cell for cell in chosen if cell.block_size > 1]
+    assert set(itertools.product(AXES["pattern"], AXES["places"])) <= {(cell.pattern, cell.places) for cell in rest}
+
+
+def test_an_id_is_read_back_as_its_cell():
+    for cell in cells.matrix():
+        assert Cell.parse(cell.id) == cell
+    assert Cell.parse(Cell().id.replace("b16", "b7")).block_size == 7
+    for wrong in ("", "x", Cell().id.replace("b16", "b0"), Cell().id.replace("bf16-", "fp8-"), Cell().id + "-more"):
+        with pytest.raises(ValueError, match="cell"):
+            Cell.parse(wrong)
+
+
+@pytest.mark.parametrize("dtype", AXES["dtype"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_numbers_of_the_dtype(base, pattern, dtype):
+    for side in base.layout.sides:
+        array = vectors(pattern, (7, 3, 32), side, dtype, seed=1)
+        assert array.shape == (7, 3, 32)
+        finite = array[np.isfinite(array)]
+        np.testing.assert_array_equal(floats.round_to(finite, dtype), finite)
+        assert np.isnan(array).any() == (pattern == "nan")
+        assert np.isinf(array).any() == (pattern == "inf")
+        np.testing.assert_array_equal(vectors(pattern, (7, 3, 32), side, dtype, seed=1), array)
+
+
+def test_ties_lie_between_codes(base):
+    array = vectors("ties", (40, 3, 32), base.layout.value, "bf16", seed=3)
+    groups = array.reshape(40, 3, 2, 16)
+    steps = (groups - groups.min(-1, keepdims=True)) / (
+        (groups.max(-1, keepdims=True) - groups.min(-1, keepdims=True)) / 15
+    )
+    assert (steps % 1 == 0.5).any(-1).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["base", "mse4_v4_aligned"])
+@pytest.mark.parametrize("cache", AXES["cache"])
+def test_guards_notice_every_byte(base, name, cache):
+    layout = base.layout if name == "base" else compile_spec(manifest.locate(name)).layout
+    guarded = GuardedCache(layout, Cell(cache=cache), 3, torch.device("cpu"))
+    assert guarded.touched_outside() == []
+    assert (guarded.blocks() == GUARD).all()
+    guarded.tensor[1, 2, 1, 3] = 0
+    assert guarded.touched_outside() == [] and (guarded.blocks() != GUARD).sum() == 1
+    guarded.buffer[guarded.start - 1] = 0
+    guarded.buffer[-1] = 0
+    touched = [-1, len(guarded.buffer) - 1 - guarded.start]
+    if guarded.stride > guarded.block:
+        guarded.buffer[guarded.start + guarded.block] = 0
+        touched.append(guarded.block)
+    assert sorted(guarded.touched_outside()) == sorted(touched)
+    assert (guarded.tensor.data_ptr() | guarded.stride) % layout.alignment == 0
+
+
+def test_sliced_inputs_are_surrounded_by_nan(base):
+    cell = Cell(inputs="sliced")
+    array = inputs_of(base.layout, cell, FEW_LARGE_ROWS).vectors["key"]
+    tensor = input_tensor(array, cell, torch.device("cpu"))
+    assert not tensor.is_contiguous() and tensor.stride(2) == 1
+    np.testing.assert_array_equal(tensor.double().numpy(), array)
+    assert tensor.as_strided((1,), (1,), tensor.storage_offset() - 1).isnan()
+
+
+def test_negative_slots_are_there_and_the_others_distinct(base):
+    for cell in cells.matrix():
+        if misfit(base.layout, cell.block_size, cell.num_kv_heads):
+            continue
+        slots = inputs_of(base.layout, cell, FEW_LARGE_ROWS).slots
+        assert slots.dtype == (np.int32 if cell.slots == "i32" else np.int64)
+        assert (slots < 0).any() == (cell.places == "negative"), cell.id
+        kept = slots[slots >= 0]
+        assert len(np.unique(kept)) == len(kept)
+
+
+def test_every_cell_passes(base):
+    chosen = verify.cells_of(base.layout)
+    wrong = [(one.cell.id, one.error or str(one.comparison)) for one in failures(base.layout, module_of(base), chosen)]
+    assert not wrong
+
+
+# A module of a layout that differs in one rule, with the same bytes in a slot. Some cell has to notice.
+DIFFERENCES = {
+    "tie": ("bits: 3,", "bits: 3, tie: down,"),
+    "norm_correction": ("norm_correction: store", "norm_correction: none"),
+    "codebook": ("codebook: vllm", "codebook: lloyd_max"),
+    "signs": ("rotation: hadamard", "rotation: signed_hadamard"),
+    "rotation_block": ("rotation: hadamard", "rotation: hadamard, rotation_block: 16"),
+    "norm_dtype": ("bits: 3,", "bits: 3, norm: {dtype: bf16},"),
+    "key_policy": ("bits: 3,", "bits: 3, non_finite: saturate,"),
+    "rounding": ("group: 16}", "group: 16, rounding: half_even}"),
+    "quantize_with": ("group: 16}", "group: 16, quantize_with: stored}"),
+    "scale_floor": ("group: 16}", "group: 16, scale_floor: 1e-6}"),
+    "value_policy": ("group: 16}", "group: 16, non_finite: saturate}"),
+    "packing": ("group: 16}", "group: 16, packing: halves}"),
+    "zero_dtype": ("group: 16}", "group: 16, zero: {dtype: bf16}}"),
+    "field_order": ("[key.codes, value.codes]", "[value.codes, key.codes]"),
+    "meta_order": ("[key.norm, value.scale, value.zero]", "[key.norm, value.zero, value.scale]"),
+    "axis_order": ("order: [token, head, field]", "order: [head, token, field]"),
+    "region_order": ("order: [head, field, token]", "order: [field, head, token]"),
+}
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_another_layouts_module_does_not_pass(base, tmp_path, difference):
+    other = compiled(tmp_path, change=DIFFERENCES[difference])
+    assert other.layout.slot_bytes == base.layout.slot_bytes
+    assert other.layout.layout_id != base.layout.layout_id
+    chosen = verify.cells_of(base.layout)
+    first = next(failures(base.layout, module_of(other), chosen), None)
+    assert first is not None, "no cell noticed"
+    assert first.launcher in {"store", "unpack"}
+
+
+def test_a_module_that_raises_is_a_finding(base):
+    source = base.source.replace("def store(", "def store(*_, **__):\n    raise KeyError('lost')\n\n\ndef _store(", 1)
+    first, *_ = failures(base.layout, verify.load_module("broken", source), [Cell()])
+    assert "lost" in first.error and first.launcher == "store"
+
+
+def test_a_module_that_stores_nothing_is_a_finding(base):
+    source = base.source.replace("def store(", "def store(*_, **__):\n    pass\n\n\ndef _store(", 1)
+    first, *_ = failures(base.layout, verify.load_module("lazy", source), [Cell()])
+    assert first.comparison.num_mismatches > 100
+
+
+def test_a_module_that_accepts_what_does_not_fit_is_a_finding():
+    one = compile_spec(manifest.locate("mse4_v4_aligned"))
+    source = one.source.replace("def allocate(", "def allocate(*_, **__):\n    pass\n\n\ndef _allocate(", 1)
+    (first,) = failures(one.layout, verify.load_module("lenient", source), [Cell(block="b1")])
+    assert first.launcher == "allocate" and "was not refused" in first.error
+
+
+def test_launchers_that_no_cell_runs_are_named(base):
+    assert verify.not_verified(module_of(base)) == []
+    source = base.source + "\n\ndef prefetch(kv_cache):\n    return kv_cache\n"
+    assert verify.not_verified(verify.load_module("more", source)) == ["prefetch"]
+
+
+ONE = "bf16-normal-b16-h3-shuffled-i32-tight-dense-model-ofp16"
+
+
+def test_the_command_prints_its_cells(tmp_path, capsys):
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    assert run(["verify", str(path), "--cell", ONE]) == 0
+    out, err = capsys.readouterr()
+    assert ONE in out and "1 cells passed, 0 failed" in out and not err
+    assert ("no GPU" in out) == (not torch.cuda.is_available() or verify.device().type == "cpu")
+    assert run(["verify", str(path), "--cell", ONE, "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["passed"] == 1 and report["failed"] == 0 and report["numbers"] > 1000
+    assert report["cells"][0]["cell"] == ONE and report["cells"][0]["result"] == "ok"
+
+
+def test_the_command_describes_a_failure(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    original = verify.load_module
+    other = compiled(tmp_path, change=DIFFERENCES["axis_order"])
+    path.write_text(BASE)
+    monkeypatch.setattr(verify, "load_module", lambda name, source: original(name, other.source))
+    assert run(["verify", str(path), "--cell", ONE]) == 1
+    out, err = capsys.readouterr()
+    assert "FAILED in store" in out and "0 cells passed, 1 failed" in out
+    assert "error[TQ5101]: `base`: kernel `store` in cell" in err
+    for word in ("key.codes", "token", "head", "byte", "bit", "expected", "got"):
+        assert word in err
+    assert f"--cell {ONE}" in err.split("help:")[1]
+
+
+def test_without_torch_the_command_says_what_it_needs(capsys, monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run(["verify", "mse3_v4"]) == 2
+    assert "error[TQ4107]: verifying runs the kernels, and needs torch and triton" in capsys.readouterr().err
