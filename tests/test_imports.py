@@ -81,7 +81,9 @@ def test_codecs_never_reach_the_compiler():
 
 def test_emit_never_sees_a_spec_or_a_layout():
     seen = reachable("tqgen.emit", runtime_only=True)
-    assert not seen & below("tqgen.spec", "tqgen.models", "tqgen.layout", "tqgen.resolve", "tqgen.codecs", "tqgen.lower")
+    assert not seen & below(
+        "tqgen.spec", "tqgen.models", "tqgen.layout", "tqgen.resolve", "tqgen.codecs", "tqgen.lower"
+    )
 
 
 def test_nothing_imports_the_command_line():
@@ -107,7 +109,9 @@ def test_only_verification_imports_torch():
 
 def test_no_cycles():
     for name in MODULES:
-        cyclic = {found for found in own_imports(name, runtime_only=True) if name in reachable(found, runtime_only=True)}
+        cyclic = {
+            found for found in own_imports(name, runtime_only=True) if name in reachable(found, runtime_only=True)
+        }
         assert not cyclic - {name}, f"{name} and {sorted(cyclic)} import each other"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 console = Console()
+# Commands return what is to be done, so that it is done outside of typer, which answers some exceptions in its own way.
+Work = Callable[[], int]
 
 Specs = Annotated[list[str], typer.Argument(metavar="SPEC...", help="Spec files, or names of shipped specs.")]
 Overrides = Annotated[
@@ -59,22 +62,22 @@ def build(
     ] = None,
     set_: Overrides = [],  # noqa: B006
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a build would.")] = False,
-) -> int:
+) -> Work:
     """Write one Triton module for each spec.
 
     Modules go into generated/ of the source tree for its own specs, otherwise into ./generated.
     """
     from tqgen.commands.build import build as command
 
-    return command(console, specs or [], output, parse_overrides(set_), check)
+    return partial(command, console, specs or [], output, parse_overrides(set_), check)
 
 
 @app.command()
-def check(specs: Specs, set_: Overrides = []) -> int:  # noqa: B006
+def check(specs: Specs, set_: Overrides = []) -> Work:  # noqa: B006
     """Say whether specs can be built; nothing is written."""
     from tqgen.commands.check import check as command
 
-    return command(specs, parse_overrides(set_))
+    return partial(command, specs, parse_overrides(set_))
 
 
 @app.command()
@@ -89,7 +92,7 @@ def show(
     heads: Annotated[int, typer.Option(min=1, help="KV heads, for the addresses of the byte map.")] = 8,
     token: Annotated[int | None, typer.Option(min=0, help="Offset in the block of the addressed token.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="The addressed head.")] = None,
-) -> int:
+) -> Work:
     """Print the byte map of a spec, or another stage."""
     from tqgen.byte_map import Launch
     from tqgen.commands.show import STAGES
@@ -99,7 +102,7 @@ def show(
     default = Launch()
     token = _below("--token", token, default.token, block_size, "tokens in a block")
     head = _below("--head", head, default.head, heads, "heads")
-    return command(spec, stage, as_json, parse_overrides(set_), Launch(block_size, heads, token, head))
+    return partial(command, spec, stage, as_json, parse_overrides(set_), Launch(block_size, heads, token, head))
 
 
 @app.command()
@@ -110,32 +113,32 @@ def verify(
         list[str], typer.Option("--cell", metavar="ID", help="Run this cell of the matrix alone; can be repeated.")
     ] = [],  # noqa: B006
     as_json: AsJson = False,
-) -> int:
+) -> Work:
     """Run generated kernels and compare them with numpy.
 
     On the GPU where there is one, otherwise in Triton's interpreter.
     """
     from tqgen.commands.verify import verify as command
 
-    return command(console, specs, parse_overrides(set_), cell, as_json)
+    return partial(command, console, specs, parse_overrides(set_), cell, as_json)
 
 
 @app.command(name="list")
-def list_(as_json: AsJson = False) -> int:
+def list_(as_json: AsJson = False) -> Work:
     """Print the specs that are shipped."""
     from tqgen.commands.listing import listing
 
-    return listing(as_json)
+    return partial(listing, as_json)
 
 
 @app.command()
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="As in error[TQ3107]; default all.")] = None,
-) -> int:
+) -> Work:
     """Print what a diagnostic means, and what to do."""
     from tqgen.commands.explain import explain as command
 
-    return command(code)
+    return partial(command, code)
 
 
 def _choose(option: str, value: str, choices: Sequence[str]) -> None:
@@ -171,11 +174,10 @@ def _take_error_format(arguments: Sequence[str]) -> list[str]:
 
 def _call(arguments: Sequence[str]) -> int:
     """Run the command; SpecError for every mistake of the user, also those that the argument parser finds."""
+    rest = _take_error_format(arguments)
     try:
-        result = app(_take_error_format(arguments), prog_name="tqgen", standalone_mode=False)
+        work: Any = app(rest, prog_name="tqgen", standalone_mode=False)
     except SpecError:
-        raise
-    except BrokenPipeError:
         raise
     except Exception as error:
         # typer carries its own copy of click, or uses the one that is installed: told by what they have in common
@@ -183,7 +185,7 @@ def _call(arguments: Sequence[str]) -> int:
         if format_message is None:
             raise
         raise UsageError("TQ4101", _sentence(format_message()), help=_help_for(error)) from None
-    return result if isinstance(result, int) else 0
+    return work() if callable(work) else int(work or 0)
 
 
 def _sentence(message: str) -> str:
@@ -198,6 +200,7 @@ def _help_for(error: Any) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; the exit status: 0 clean, 1 findings, 2 usage."""
+    console.reset()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

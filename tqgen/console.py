@@ -46,6 +46,10 @@ class Console:
     error_format: str = "text"
     reported: int = 0
 
+    def reset(self) -> None:
+        """Forget an earlier command."""
+        self.error_format, self.reported = "text", 0
+
     def report(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Write `diagnostics`, in their order."""
         for diagnostic in diagnostics:

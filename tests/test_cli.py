@@ -1,0 +1,389 @@
+"""The command line as a user meets it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from tqgen import __version__, manifest, resources
+from tqgen.cli import run
+
+SPEC = """
+tqgen: 1
+name: mine
+doc: Four bits each.
+head_dim: 100
+key: {codec: uniform, bits: 4, group: 4}
+value: {codec: uniform, bits: 4, head_dim: 64}
+block: aos
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder that holds one good spec and one bad one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(SPEC)
+    (tmp_path / "bad.yaml").write_text(SPEC.replace("bits: 4,", "bits: 40,"))
+    return tmp_path
+
+
+def tqgen(*arguments, **options):
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "tqgen", *arguments]
+    environment = {**os.environ, **options.pop("env", {}), "PYTHONPATH": str(resources.PACKAGE.parent)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, **options)
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"tqgen {__version__}\n"
+
+
+def test_without_a_command_it_helps(capsys):
+    assert run([]) == 2
+    out = capsys.readouterr().out
+    for command in ("build", "check", "show", "verify", "list", "explain"):
+        assert re.search(rf"^  {command}  ", out, re.MULTILINE), command
+    assert run(["--help"]) == 0
+    assert run(["build", "--help"]) == 0
+
+
+USAGE = {
+    "unknown command": (["bild"], "TQ4101", "`bild`"),
+    "unknown option": (["show", "--stge", "plan", "mine"], "TQ4101", "--stge"),
+    "missing argument": (["check"], "TQ4101", "SPEC"),
+    "unknown stage": (["show", "mine.yaml", "--stage", "layuot"], "TQ4101", "did you mean `layout`?"),
+    "not a number": (["show", "mine.yaml", "--heads", "many"], "TQ4101", "--heads"),
+    "number too small": (["show", "mine.yaml", "--block-size", "0"], "TQ4101", "--block-size"),
+    "token out of range": (["show", "mine.yaml", "--token", "16"], "TQ4101", "there are 16 tokens in a block"),
+    "error format": (["--error-format", "xml", "list"], "TQ4101", "xml"),
+    "no such file": (["check", "mien.yaml"], "TQ4001", "did you mean `mine.yaml`?"),
+    "no such name": (["show", "mse3_v5"], "TQ4001", "did you mean `mse3_v4`?"),
+    "a folder": (["check", "."], "TQ4001", "folder"),
+    "no value": (["show", "mine.yaml", "--set", "head_dim"], "TQ4102", "key=value"),
+    "set twice": (["show", "mine.yaml", "--set", "head_dim=8", "--set", "head_dim=16"], "TQ4102", "twice"),
+    "a path of dots": (["show", "mine.yaml", "--set", "key..bits=3", "--set", "name=x"], "TQ4002", "key..bits"),
+    "a value of the wrong kind": (["show", "mine.yaml", "--set", "head_dim=big"], "TQ2003", "--set:1:10"),
+    "an unknown code": (["explain", "TQ9999"], "TQ4108", "TQ9999"),
+    "an unknown cell": (["verify", "mine.yaml", "--cell", "x"], "TQ4106", "a cell has"),
+    "output is a file": (["build", "mine.yaml", "-o", "bad.yaml"], "TQ4104", "this is a file"),
+    "output below a file": (["build", "mine.yaml", "-o", "bad.yaml/out"], "TQ4104", "this is a file"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+@pytest.mark.parametrize("error_format", ["text", "json"])
+def test_usage_mistakes_are_diagnostics(folder, capsys, case, error_format):
+    arguments, code, said = USAGE[case]
+    before = sorted(os.listdir(folder))
+    assert run([*arguments, "--error-format", error_format] if error_format == "json" else arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sorted(os.listdir(folder)) == before
+    if error_format == "text":
+        assert err.startswith(f"error[{code}]: ") and said in err
+    else:
+        found = [json.loads(line) for line in err.splitlines()]
+        assert found[0]["code"] == code and found[0]["severity"] == "error"
+        assert found[0]["message"] == found[0]["message"].strip() and not found[0]["message"].endswith(".")
+
+
+@pytest.mark.parametrize("command", [["build"], ["check"], ["show"]])
+def test_a_bad_spec_is_a_finding(folder, capsys, command):
+    assert run([*command, "bad.yaml"]) == 1
+    err = capsys.readouterr().err
+    assert "bad.yaml:6:" in err and "40" in err and "^^" in err
+
+
+def test_an_unreadable_spec(folder, capsys):
+    (folder / "odd.yaml").write_bytes(b"tqgen: 1\nname: \xff\n")
+    assert run(["check", "odd.yaml"]) == 1
+    assert "UTF-8" in capsys.readouterr().err
+
+
+def test_problems_of_all_specs_are_reported_together(folder, capsys):
+    (folder / "worse.yaml").write_text(SPEC.replace("codec: uniform", "codec: unifrom", 1).replace("mine", "worse"))
+    assert run(["check", "bad.yaml", "mine.yaml", "worse.yaml", "nowhere.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and all(f"{name}.yaml" in err for name in ("bad", "worse", "nowhere"))
+
+
+def test_build_writes_what_differs_and_nothing_else(folder, capsys):
+    assert run(["build", "mine.yaml"]) == 0
+    module = folder / "generated" / "mine.py"
+    assert capsys.readouterr().out == "generated/mine.py: written\n"
+    os.utime(module, (1, 1))
+    assert run(["build", "mine.yaml"]) == 0
+    assert capsys.readouterr().out == "generated/mine.py: unchanged\n"
+    assert module.stat().st_mtime == 1
+    assert os.listdir(folder / "generated") == ["mine.py"]
+
+
+def test_build_takes_overrides_and_a_folder(folder, capsys):
+    assert run(["build", "mine.yaml", "--set", "head_dim=40", "-o", "some/where"]) == 0
+    assert os.listdir(folder / "some" / "where") == ["mine_d40.py"]
+
+
+def test_nothing_is_written_where_one_spec_is_bad(folder, capsys):
+    assert run(["build", "mine.yaml", "bad.yaml", "-o", "out"]) == 1
+    assert not (folder / "out").exists()
+
+
+def test_two_specs_of_one_name(folder, capsys):
+    (folder / "other").mkdir()
+    (folder / "other" / "mine.yaml").write_text(SPEC)
+    assert run(["build", "mine.yaml", "other/mine.yaml", "-o", "out"]) == 2
+    assert "error[TQ4103]" in capsys.readouterr().err and not (folder / "out").exists()
+    assert run(["build", "mine.yaml", "./mine.yaml", "-o", "out"]) == 0
+
+
+def test_check_names_every_kind_of_drift(folder, capsys):
+    command = ["build", "mine.yaml", "-o", "out"]
+    module = folder / "out" / "mine.py"
+    assert run([*command, "--check"]) == 1
+    assert "error[TQ5001]: the file is missing" in capsys.readouterr().err and not module.exists()
+    assert run(command) == 0
+    capsys.readouterr()
+    assert run([*command, "--check"]) == 0
+    assert capsys.readouterr() == ("1 module is current\n", "")
+
+    text = module.read_text()
+    module.write_text(text + "# a remark\n")
+    assert run([*command, "--check"]) == 1
+    err = capsys.readouterr().err
+    assert "error[TQ5003]: the file was edited by hand" in err and "`tqgen build mine.yaml -o out`" in err
+    assert module.read_text() == text + "# a remark\n"
+    assert run(command) == 0 and "undoing an edit by hand" in capsys.readouterr().out
+    assert module.read_text() == text
+
+    (folder / "mine.yaml").write_text(SPEC.replace("Four bits", "4 bits"))
+    assert run([*command, "--check"]) == 1
+    assert "error[TQ5002]: the file is stale" in capsys.readouterr().err
+
+    module.write_text("precious = 1\n")
+    for arguments in ([*command, "--check"], command):
+        assert run(arguments) == 1
+        assert "error[TQ5004]: tqgen did not write the file" in capsys.readouterr().err
+        assert module.read_text() == "precious = 1\n"
+
+
+def test_building_everything_names_what_is_left_over(folder, capsys, monkeypatch):
+    (folder / "specs").mkdir()
+    (folder / "mine.yaml").rename(folder / "specs" / "mine.yaml")
+    monkeypatch.setattr(resources, "specs", lambda: folder / "specs")
+    monkeypatch.setattr(resources, "checkout", lambda: folder)
+    assert run(["build"]) == 0
+    (folder / "generated" / "__init__.py").write_text("# not ours\n")
+    assert run(["build", "--check"]) == 0
+    (folder / "generated" / "mine.py").rename(folder / "generated" / "old.py")
+    capsys.readouterr()
+    assert run(["build", "--check"]) == 1
+    err = capsys.readouterr().err
+    assert "mine.py" in err and "error[TQ5001]" in err
+    assert "error[TQ5005]: the file is left over" in err and "`rm generated/old.py`" in err
+    assert run(["build"]) == 0
+    assert "generated/old.py: left over" in capsys.readouterr().out
+    assert (folder / "generated" / "old.py").exists()
+
+
+def test_a_folder_that_cannot_be_written(folder, capsys, monkeypatch):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    assert run(["build", "mine.yaml", "-o", "out"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error[TQ4104]: the file cannot be written: permission denied") and "out/mine.py" in err
+
+
+def test_shipped_specs_go_by_name(folder, capsys):
+    assert run(["build", "mse3_v4", "-o", "out"]) == 0
+    assert os.listdir(folder / "out") == ["mse3_v4.py"]
+    assert manifest.default_output(manifest.locate("mse3_v4")) == resources.checkout() / "generated"
+    (folder / "mse3_v4").write_text("not a spec")
+    assert run(["check", "mse3_v4"]) != 0, "a file wins over the name of a shipped spec"
+
+
+# ---- show ----
+
+
+def show(capsys, *arguments):
+    assert run(["show", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def addresses(capsys, name):
+    arguments = [name, "--json", "--block-size", "16", "--heads", "2", "--token", "5", "--head", "1"]
+    data = json.loads(show(capsys, *arguments))
+    return {row["name"]: row["example"] for region in data["regions"] for row in region["rows"]}, data
+
+
+def test_known_addresses(capsys):
+    assert addresses(capsys, "mse4_v4_aos")[0] == {
+        "key.codes": 1474,
+        "key.norm": 1538,
+        "value.codes": 1540,
+        "value.scale": 1604,
+        "value.zero": 1606,
+    }
+    found, data = addresses(capsys, "mse4_v4")
+    assert found == {
+        "key.codes": 1408,
+        "value.codes": 1472,
+        "key.norm": 4202,
+        "value.scale": 4234,
+        "value.zero": 4266,
+    }
+    assert data["sizes"]["block"] == 4288 and data["sizes"]["slot"] == 134
+    assert data["sizes"]["bf16"] == 512 and data["sizes"]["compression"] == pytest.approx(512 / 134, abs=1e-6)
+
+
+def test_the_byte_map_holds_the_same_numbers(capsys):
+    text = show(capsys, "mse4_v4", "--heads", "2")
+    (line,) = [line for line in text.splitlines() if "value.zero" in line]
+    assert line.split() == ["value.zero", "2", "fp16", "2", *"bs*H*128 + head*bs*6 + bs*4 + token*2".split(), "4266"]
+    assert "slot   134 bytes" in text and "block  4288 bytes" in text and "26.2%" in text and "3.82x" in text
+
+
+def test_groups_two_head_dims_and_a_side_that_is_not_stored(folder, capsys):
+    text = show(capsys, "mine.yaml")
+    assert re.search(r"key\.scale +50  fp16 x 25 ", text)
+    assert re.search(r"key\.codes +50  4 bits x 100 ", text)
+    assert re.search(r"value\.codes +32  4 bits x 64 ", text)
+    assert "bf16   328 bytes" in text
+    text = show(capsys, "none_vmse3")
+    assert "key    not stored" in text and re.search(r"reserved +50 ", text) and "bf16   256 bytes" in text
+
+
+def test_padding_and_blocks_that_do_not_fit(capsys):
+    text = show(capsys, "mse4_v4_aligned", "--block-size", "12")
+    assert re.search(r"padding +192  in the whole block", text)
+    assert "192 more than the block has" in text and "up16(x) = x rounded up" in text
+    assert "padding" not in show(capsys, "mse4_v4_aligned", "--block-size", "16")
+
+
+@pytest.mark.parametrize("width", [200, 100, 70, 40])
+@pytest.mark.parametrize("name", ["mse3_v4", "mse4_v4_aligned", "none_vmse3"])
+def test_a_terminal_is_never_too_narrow(capsys, name, width):
+    from tqgen.byte_map import byte_map
+    from tqgen.resolve import resolve
+    from tqgen.show import render
+    from tqgen.spec import load_spec
+
+    shown = byte_map(resolve(load_spec(manifest.locate(name))))
+    text = render(shown, width)
+    assert max(map(len, text.splitlines())) <= width
+    squeezed = "".join(text.split())
+    for region in shown.regions:
+        for row in region.rows:
+            assert (
+                row.name in text
+                and "".join(row.where.split()).replace("block_size", "bs").replace("num_kv_heads", "H") in squeezed
+            )
+
+
+def test_stages(folder, capsys):
+    from tqgen.spec import parse_spec
+
+    expanded = show(capsys, "mine.yaml", "--stage", "spec")
+    assert "regions:" in expanded and parse_spec(expanded).name == "mine"
+    assert show(capsys, "mine.yaml", "--stage", "source").startswith('"""mine: Four bits each.')
+    assert "mine" in show(capsys, "mine.yaml", "--stage", "plan")
+    for stage in ("spec", "layout", "plan", "source"):
+        assert json.loads(show(capsys, "mine.yaml", "--stage", stage, "--json"))["name"] == "mine"
+
+
+def test_list(capsys):
+    assert run(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(manifest.shipped()) + 1
+    assert re.match(r"mse3_v4 +128 +118 +4\.34x  3-bit", next(line for line in lines if line.startswith("mse3_v4 ")))
+    assert run(["list", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    slots = {one["name"]: one["slot_bytes"] for one in data}
+    assert (slots["fp8_v4"], slots["mse4_v4"], slots["mse3_v4"], slots["mse3_v3"]) == (196, 134, 118, 102)
+
+
+def test_explain(capsys):
+    for code in ("TQ3107", "tq3107", "3107"):
+        assert run(["explain", code]) == 0
+        assert capsys.readouterr().out.startswith("TQ3107: the slot is too small\n")
+    assert run(["explain"]) == 0
+    assert "TQ5003  " in capsys.readouterr().out
+
+
+# ---- processes ----
+
+
+def test_a_reader_that_has_gone(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tqgen", "show", "mse3_v4", "--stage", "source"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert done.returncode == 141 and done.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tqgen", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error[TQ4105]: the output cannot be written: no space left on device\n"
+
+
+def test_text_that_the_terminal_cannot_show(folder):
+    (folder / "mine.yaml").write_text(SPEC.replace("Four bits", "Quatre bits \u00e0 la fois"), encoding="utf-8")
+    done = tqgen("show", "mine.yaml", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and "Quatre bits \\xe0 la fois" in done.stdout
+
+
+def test_colour_is_for_terminals():
+    pty = pytest.importorskip("pty")
+
+    def on_terminal(**more):
+        chunks = []
+        master, slave = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", **more}
+        command = [sys.executable, "-m", "tqgen", "show", "mse3_v5"]
+        subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, env=environment, timeout=60)
+        os.close(slave)
+        while True:
+            try:
+                chunks.append(os.read(master, 4096))
+            except OSError:
+                break
+            if not chunks[-1]:
+                break
+        os.close(master)
+        return b"".join(chunks).decode()
+
+    os.environ.pop("NO_COLOR", None)
+    assert "\033[1;31merror[TQ4001]\033[0m" in on_terminal()
+    assert "\033" not in on_terminal(NO_COLOR="1")
+    assert "\033" not in tqgen("show", "mse3_v5").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [
+        (["build", "mse3_v4", "-o"], {"torch", "triton", "numpy", "rich"}),
+        (["show", "mse3_v4"], {"torch", "triton", "numpy", "rich", "black", "jinja2"}),
+        (["--version"], {"torch", "triton", "numpy", "rich", "black", "jinja2", "ruamel.yaml"}),
+    ],
+)
+def test_commands_import_what_they_need(tmp_path, arguments, unused):
+    arguments = [*arguments, str(tmp_path)] if arguments[-1] == "-o" else arguments
+    program = (
+        "import sys; from tqgen.cli import run; status = run(sys.argv[1:]); "
+        "print('\\n'.join(sys.modules), file=sys.stderr); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stderr.split()) & unused
