@@ -5,6 +5,7 @@ import pytest
 from layouts import layout_of
 
 from tqgen import codebooks, floats, reference, rotations
+from tqgen.codecs.base import Span
 
 rng = np.random.default_rng(23)
 START = rng.bit_generator.state
@@ -161,7 +162,9 @@ def test_without_a_rotation_there_is_no_slack(codec):
 @pytest.mark.parametrize("center_first", [True, False])
 def test_a_centre_may_be_taken_off_before_or_after_the_rotation(center_first):
     layout = layout_of("{codec: uniform, bits: 4, rotation: hadamard, center: true}", head_dim=64)
-    x, center = inputs(64), floats.round_to(30 * rng.normal(size=(1, 64)), "fp32")
+    # What is left is small against the centre, and so against the rounding of a sum that still contains it.
+    center = floats.round_to(3e4 * rng.normal(size=(1, 64)), "fp32")
+    x = floats.round_to(center + inputs(64), "fp32")
     spans = reference.encode(layout, "key", x, center=center)
     if center_first:
         y = rotated(x.astype(F) - center.astype(F), layout.key, None, in_order)
@@ -184,6 +187,57 @@ def test_division_ulps_widen_the_spans_and_nothing_else():
     wide = loose["codes"].low != loose["codes"].high
     assert 0 < wide.sum() < 0.005 * wide.size
     assert np.all(loose["codes"].high - loose["codes"].low <= 1)
+
+    def moved(quotient, ulps):
+        return quotient * F(1 + ulps * 2.0**-23)
+
+    # Numbers within a few units in the last place of where one code ends and the next begins.
+    steps = rng.uniform(0.5, 1, size=(500, 1, 1)).astype(F)
+    edges = (np.arange(14) + F(0.5)) * steps * (1 + rng.integers(-6, 7, size=(500, 1, 14)) * 2.0**-23)
+    x = np.concatenate([0 * steps, 15 * steps, edges], -1).astype(F)
+    layout = layout_of("{codec: uniform, bits: 4}", head_dim=16)
+    loose = reference.encode(layout, "key", x, division_ulps=2)
+    smallest = x.min(-1, keepdims=True)
+    numerator = x - smallest
+    for first in (-2, 0, 2):
+        scale = moved(numerator.max(-1, keepdims=True) / F(15), first)
+        for second in (-2, 0, 2):
+            codes = np.clip(np.floor(moved(numerator / scale, second) + F(0.5)), 0, 15)
+            check(layout, loose, {"codes": codes, "scale": scale, "zero": smallest})
+
+
+SIDES = [
+    "codec: uniform, bits: 4",
+    "codec: uniform, bits: 5, group: 8, quantize_with: stored, rounding: half_even",
+    "codec: uniform, bits: 6, symmetric: true, rounding: half_away",
+    "codec: fp8, scale: {dtype: fp16}, group: 16",
+    "codec: fp8, format: e5m2",
+    "codec: raw, dtype: fp16",
+    "codec: mse, bits: 3, norm_correction: store",
+]
+
+
+@pytest.mark.parametrize("codec", SIDES)
+def test_intervals_hold_every_vector_within_the_error(codec):
+    side = layout_of(f"{{{codec}}}", head_dim=32).key
+    y = rng.normal(size=(200, 32))
+    error = 0.02 * rng.random(size=y.shape)
+    length = np.sqrt((y * y).sum(-1))
+    norm = Span(0.99 * length, length, 1.01 * length)
+    spans = side.codec.encode(side, y, error, norm)
+    moves = [np.sign(y), -np.sign(y), 2.0 * (y > 1) - 1, *(rng.uniform(-1, 1, size=y.shape) for _ in range(20))]
+    used = 0
+    for move in moves:
+        within = (y + 0.9999 * move * error).astype(F).astype(np.float64)
+        of = length * rng.uniform(0.99, 1.01, size=length.shape)
+        got = side.codec.encode(side, within, np.zeros(()), Span(of, of, of))
+        for name, span in spans.items():
+            low, exact, high, values = (*span.ends, got[name].exact)
+            if name == "codes":
+                low, exact, high, values = (side.codec.ordinals(side, codes) for codes in (low, exact, high, values))
+            assert np.all((low <= values) & (values <= high)), name
+            used += np.count_nonzero(values != exact)
+    assert used > 0
 
 
 @pytest.mark.parametrize("total", SUMS)

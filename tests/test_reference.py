@@ -211,6 +211,27 @@ def test_the_stored_scale_of_a_constant_is_not_a_divisor_of_zero():
     assert np.allclose(unpacked(layout, np.full((1, 8), 0.1)), 0.09997559)
 
 
+def test_the_scale_has_a_floor():
+    metadata = "scale: {dtype: fp32}, zero: {dtype: fp32}"
+    steps = np.float64(np.float32(1e-9)) * np.arange(16)
+    _, spans = encoded(f"{{codec: uniform, bits: 4, {metadata}}}", steps)
+    assert spans["scale"].exact.item() == np.float32(1e-8)
+    assert spans["codes"].exact[0, 0].tolist() == [int(i / 10 + 0.5) for i in range(16)]
+    _, spans = encoded(f"{{codec: uniform, bits: 4, scale_floor: 1, {metadata}}}", [0.0, 3.0, 5.0, 9.0])
+    assert spans["scale"].exact.item() == 1.0
+    assert spans["codes"].exact[0, 0].tolist() == [0, 3, 5, 9]
+    _, spans = encoded(f"{{codec: uniform, bits: 4, {metadata}}}", np.full(8, 0.1))
+    assert spans["scale"].exact.item() == np.float32(1e-8) and not spans["codes"].exact.any()
+
+
+def test_the_floor_also_holds_for_a_stored_scale():
+    # Steps of 2e-8 become 0 in fp16.
+    values = np.float64(np.float32(2e-8)) * np.arange(16)
+    _, spans = encoded("{codec: uniform, bits: 4, quantize_with: stored, zero: {dtype: fp32}}", values)
+    assert spans["scale"].exact.item() == 0.0
+    assert spans["codes"].exact[0, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14] + [15] * 8
+
+
 # Floats
 
 
@@ -365,6 +386,13 @@ def test_after_a_rotation_a_whole_vector_is_not_finite(bad, rotation):
         assert np.all(spans["codes"].exact[1] == spans["codes"].high[1])
         assert np.all(np.isnan(layout.key.codec.decode(layout.key, {"codes": spans["codes"].high[1]})))
         assert np.all(spans["codes"].low[0] != least)
+
+
+@pytest.mark.parametrize("codec, sign", [("fp8", 0x80), ("raw, dtype: bf16", 0x8000)])
+def test_a_sum_that_is_zero_may_have_either_sign(codec, sign):
+    _, spans = encoded(f"{{codec: {codec}, rotation: hadamard}}", np.zeros(16))
+    codes = spans["codes"]
+    assert np.all(codes.low == sign) and not codes.exact.any() and not codes.high.any()
 
 
 # Centre

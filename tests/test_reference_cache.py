@@ -95,9 +95,17 @@ def test_negative_slots_read_as_zeros():
         for span in reference.unpack(layout, cache, slots, space=space).values():
             for end in span.ends:
                 assert not end[1].any() and end[0].any()
-    assert not any(
-        bits[1].any() for side in reference.read_bits(layout, cache, slots).values() for bits in side.values()
-    )
+    for parts in reference.read_bits(layout, cache, slots).values():
+        assert not any(bits[1].any() for bits in parts.values())
+
+
+def test_a_negative_slot_has_no_centre():
+    layout = layout_of("{codec: uniform, bits: 4, center: true}")
+    cache, _ = filled(layout, 1, 4, 2)
+    slots, center = np.array([2, -1]), np.ones((2, 128))
+    reference.store(layout, cache, vectors(2, 2), None, slots, key_center=center)
+    span = reference.unpack(layout, cache, slots, key_center=center)["key"]
+    assert span.exact[0].any() and not any(end[1].any() for end in span.ends)
 
 
 def test_reserved_bytes_and_the_rest_of_the_slot_belong_to_somebody_else():
