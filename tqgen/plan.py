@@ -39,6 +39,22 @@ class LanesPlan:
 
 
 @dataclass(frozen=True)
+class EncodedPlan:
+    """The tile that the store encodes and packs; its lanes may be in another order than the unpack's.
+
+    `view` is the shape in which the codes of a unit lie along the axes `unit_axes`, with shifts `shifts` (source, one
+    for each of these axes).
+    """
+
+    lanes: LanesPlan
+    units: LanesPlan
+    view: tuple[int, ...]
+    unit_axes: tuple[tuple[int, str], ...]  # axis of the tile of rows, source of the shifts along it
+    words: bool  # units of three bytes are stored four at a time as three 32-bit words
+    word_lanes: LanesPlan | None
+
+
+@dataclass(frozen=True)
 class PackingPlan:
     """How codes become bytes: `codes_per_unit` codes make a unit of `unit_bytes` whole bytes."""
 
@@ -85,7 +101,8 @@ class SidePlan:
     codec: str
     macros: str  # the codec's template
     head_dim: int
-    lanes: LanesPlan
+    lanes: LanesPlan  # of unpacked vectors
+    encoded: EncodedPlan
     groups: LanesPlan
     group_lanes: int
     grouped: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -35,25 +36,30 @@ class MseParameters(SideParameters):
     norm: Stored = Field(Stored(dtype="fp16"), description="how the norm is stored")
 
 
-# Up to this width a code is found by comparisons with literals, above it by bisection of a table.
-WIDEST_COMPARED = 4
-POWERS_OF_TWO = tuple(2**n for n in range(4, 11))  # head dimensions that fill a tile
+# Head dimensions that fill a tile, so that its codes can be taken in pairs.
+POWERS_OF_TWO = tuple(2**n for n in range(4, 11))
+# Widest codes of which a table of all pairs is small enough to stay in the cache.
+WIDEST_PAIRED = 4
+# How far, in cells, an edge must be from the border of its cell: far more than fp32 rounding moves the position.
+CELL_MARGIN = 0.002
 
 
 @dataclass(frozen=True)
 class MseKernel(KernelConstants):
-    """What the macros of `mse` write; numbers are literals."""
+    """What the macros of `mse` write; numbers are literals.
+
+    Codes are found by a table over cells of equal width. A cell knows its edge, if it has one, and how many are below.
+    """
 
     bits: int
     codebook: str
     z_scale: str  # brings rotated / norm to unit variance, the product's scale included
-    compared: bool
-    edges: tuple[str, ...]  # the positive ones, if compared
-    zero_code: int  # the code of the cell above zero
-    strict_side: str  # the sign whose edges belong to the cell nearer to zero
-    bisection: tuple[int, ...]  # steps
-    bisection_compare: str
-    table_edges: tuple[str, ...]
+    edges: tuple[str, ...]
+    includes_edge: bool  # a value on an edge belongs to the upper cell of the codebook
+    cells_per_sigma: int
+    cell_offset: str  # position of z = 0
+    num_cells: int
+    bounded: bool  # no z is outside of the cells
     levels: tuple[str, ...]  # times 1 / sqrt(head_dim)
     correct_at_store: bool
     correct_at_load: bool
@@ -64,7 +70,7 @@ class MseKernel(KernelConstants):
 
     @property
     def encode_tables(self) -> tuple[str, ...]:
-        return ("edges",) * (not self.compared) + (("squares",) if self.paired else ("levels",)) * self.correct_at_store
+        return ("cells",) + (("squares",) if self.paired else ("levels",)) * self.correct_at_store
 
     @property
     def encode_takes_rows(self) -> bool:
@@ -72,12 +78,31 @@ class MseKernel(KernelConstants):
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        return ("pair_squares",) * self.paired
+        return ("cells",) + ("pair_squares",) * self.paired
 
     def table_source(self, table: str, side_name: str) -> str:
+        if table == "cells":
+            edges = f"{side_name.upper()}_EDGES"
+            return f"_cells({edges}, {self.cells_per_sigma}, {self.cell_offset}, {self.num_cells}, device)"
         if table == "squares":
             return f"_pair_squares({side_name.upper()}_LEVELS, device)"
         return super().table_source(table, side_name)
+
+
+def cells(edges: tuple[float, ...], head_dim: int) -> tuple[int, float, int]:
+    """Cells per sigma, the position of 0 and the number of cells, so that no cell holds two edges.
+
+    The cells reach beyond sqrt(head_dim), which no element of a vector of unit variance exceeds.
+    """
+    gap = min((high - low for low, high in zip(edges, edges[1:])), default=1.0)
+    per_sigma = 2 ** max(0, math.ceil(-math.log2(gap)))
+    reach = math.ceil(head_dim**0.5 * per_sigma) + 1
+    for fraction in range(64):
+        positions = [edge * per_sigma + fraction / 64 for edge in edges]
+        inside = all(CELL_MARGIN < position % 1 < 1 - CELL_MARGIN for position in positions)
+        if inside and len({math.floor(position) for position in positions}) == len(edges):
+            return per_sigma, reach + fraction / 64, 2 * reach + 1
+    raise ValueError("no grid separates the edges of this codebook")
 
 
 class MseCodec(Codec):
@@ -199,23 +224,22 @@ class MseCodec(Codec):
     def kernel_constants(self, side: Side) -> MseKernel:
         parameters: MseParameters = side.parameters
         table = codebooks.load(parameters.codebook, parameters.bits)
-        compared = parameters.bits <= WIDEST_COMPARED
-        up = parameters.tie == "up"
+        per_sigma, offset, num_cells = cells(table.edges, side.head_dim)
+        correct_at_store = parameters.norm_correction == "store"
         return MseKernel(
             bits=parameters.bits,
             codebook=parameters.codebook,
             z_scale=fp32(side.head_dim**0.5 * side.rotation.scale),
-            compared=compared,
-            edges=tuple(fp32(edge) for edge in table.edges if edge > 0) if compared else (),
-            zero_code=len(table.levels) // 2,
-            strict_side="< 0" if up else "> 0",
-            bisection=tuple(2**bit for bit in reversed(range(parameters.bits))),
-            bisection_compare=">=" if up else ">",
-            table_edges=() if compared else tuple(map(fp32, table.edges)),
+            edges=tuple(map(fp32, table.edges)),
+            includes_edge=parameters.tie == "up",
+            cells_per_sigma=per_sigma,
+            cell_offset=fp32(offset),
+            num_cells=num_cells,
+            bounded=side.rotation.kind != "matrix",
             levels=tuple(fp32(level * side.head_dim**-0.5) for level in table.levels),
-            correct_at_store=parameters.norm_correction == "store",
+            correct_at_store=correct_at_store,
             correct_at_load=parameters.norm_correction == "load",
-            paired=compared and parameters.norm_correction == "store" and side.head_dim in POWERS_OF_TWO,
+            paired=correct_at_store and parameters.bits <= WIDEST_PAIRED and side.head_dim in POWERS_OF_TWO,
         )
 
 

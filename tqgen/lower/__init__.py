@@ -118,6 +118,8 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found |= {field.dtype, f"u{8 * field.item_bytes}"}
         if plan.packing.wide:
             found.add(f"u{plan.packing.bits}")
+        if plan.encoded.words:
+            found.add("u32")
         if plan.saturate:
             found.add("saturated")
         if plan.rotation.kind == "matrix":

@@ -134,3 +134,22 @@ def tile(head_dim: int, group: int, codes_per_unit: int, halves: bool) -> Tile |
     elements = (Axis(count, outer, group), Axis(group, padded, 1))
     units = (Axis(count, outer, group // u), Axis(group // u, padded // u, 1))
     return Tile(Lanes(elements), Lanes(units), Lanes((Axis(count, outer, 1),)), padded)
+
+
+def fragment_order(head_dim: int, codes_per_unit: int) -> tuple[Lanes, Lanes]:
+    """Lanes, and their packing units, for a tile that comes out of tensor cores.
+
+    A thread holds columns 8m + 2t and 8m + 2t + 1 of the product for its t in 0..3 and every m. In this order of lanes
+    these are whole units, and neighbouring ones: packing needs no exchange between threads. Units lie along axes 1 and
+    3 of the tile seen as [units of a thread, pairs, 4 threads, 2].
+    """
+    pairs, per_thread = codes_per_unit // 2, head_dim // (4 * codes_per_unit)
+    lanes = Lanes(
+        (
+            Axis(per_thread, per_thread, codes_per_unit),
+            Axis(pairs, pairs, 2),
+            Axis(4, 4, head_dim // 4),
+            Axis(2, 2, 1),
+        )
+    )
+    return lanes, Lanes((Axis(per_thread, per_thread, 1), Axis(4, 4, per_thread)))

@@ -7,14 +7,16 @@ import math
 from tqgen.form import Form
 from tqgen.layout import ITEM_BYTES, Field, Layout, Side
 from tqgen.literals import fp32
-from tqgen.lower.lanes import Lanes, Tile, next_power_of_two, tile
-from tqgen.plan import FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
+from tqgen.lower.lanes import Axis, Lanes, Tile, fragment_order, next_power_of_two, tile
+from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
 
 # Elements of the rotation's inner dimension that are multiplied at a time: the factors wait in shared memory, which is
 # 64 KiB on the smallest target. A sign matrix is one bf16 tile, any other matrix is split into three.
 SIGNS_TILE_BYTES = 32 * 1024
 MATRIX_TILE_BYTES = 16 * 1024
 BF16_BYTES = 2
+
+WIDEST_ALIGNMENT = 16  # what a launch tells of the cache's alignment at most
 
 # What `saturate` lets in. With fp16 metadata nothing larger could be stored; otherwise the square of any vector's
 # elements must stay a finite fp32 sum: 1024 * (2**56)**2 = 2**122.
@@ -54,7 +56,7 @@ def field_plan(field: Field) -> FieldPlan:
         dtype=part.dtype,
         count=part.count,
         bits=part.bits,
-        alignment="ALIGNMENT" if field.alignment >= item_bytes else str(field.alignment),
+        alignment="ALIGNMENT" if field.alignment == WIDEST_ALIGNMENT else f"min(ALIGNMENT, {field.alignment})",
         comment=f"Byte offset in the block of `{field.name}`: {span}, region `{field.region}`.",
     )
 
@@ -89,12 +91,46 @@ def packing_plan(side: Side, shape: Tile) -> PackingPlan:
     )
 
 
+def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, Lanes]:
+    """The tile of the store, and its lanes."""
+    bits = side.part("codes").bits
+    unit = codes_per_unit(bits)
+    halves = side.parameters.packing == "halves"
+    full = shape.elements.is_full and shape.elements.is_plain
+    rotated = side.rotation.kind != "none"
+    if rotated and full and not grouped and not halves and unit > 2 and side.head_dim >= 4 * unit:
+        lanes, units = fragment_order(side.head_dim, unit)
+        view = tuple(axis.padded for axis in lanes.axes)
+        unit_axes = ((2, f"{2 * bits} * tl.arange(0, {view[1]})"), (4, f"{bits} * tl.arange(0, 2)"))
+    else:
+        lanes, units = shape.elements, shape.units
+        position = f"{bits} * tl.arange(0, {unit})"
+        if halves:
+            view, unit_axes = (unit, units.size), ((1, position),)
+        else:
+            view, unit_axes = (units.size, unit), ((2, position),)
+    words = unit * bits == 24 and full and side.head_dim >= 4 * unit and units.axes[0].padded % 4 == 0
+    word_lanes = None
+    if words:
+        first, *rest = units.axes
+        word_lanes = Lanes((Axis(first.count // 4, first.padded // 4, first.stride), *(Axis(a.count, a.padded, a.stride // 4) for a in rest)))
+    plan = EncodedPlan(
+        lanes=lanes_plan(lanes),
+        units=lanes_plan(units),
+        view=view,
+        unit_axes=unit_axes if unit > 1 else (),
+        words=words,
+        word_lanes=lanes_plan(word_lanes) if word_lanes else None,
+    )
+    return plan, lanes
+
+
 def codes_per_unit(bits: int) -> int:
     """The smallest number of codes that fill whole bytes."""
     return 8 // math.gcd(8, bits)
 
 
-def rotation_plan(side: Side, lanes: Lanes) -> RotationPlan:
+def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
     rotation, head_dim = side.rotation, side.head_dim
     budget = SIGNS_TILE_BYTES if rotation.is_hadamard else MATRIX_TILE_BYTES
     padded = max(16, next_power_of_two(head_dim))
@@ -109,7 +145,8 @@ def rotation_plan(side: Side, lanes: Lanes) -> RotationPlan:
     row_chunks, column_chunks = -(-head_dim // rows), -(-head_dim // columns)
     inner = "d" if row_chunks == 1 and lanes.is_plain and rows == lanes.size else "k"
     masked = head_dim % rows != 0
-    lane_mask = lanes.mask("lane")
+    lane_mask = unpacked.mask("lane")
+    encoded_mask = lanes.mask("lane")
     return RotationPlan(
         kind=rotation.kind,
         is_hadamard=rotation.is_hadamard,
@@ -122,7 +159,7 @@ def rotation_plan(side: Side, lanes: Lanes) -> RotationPlan:
         inner=inner,
         vector_mask=f"live[:, None] & ({inner} < {head_dim})[None, :]" if masked else "live[:, None]",
         matrix_mask=" & ".join(
-            [f"({inner} < {head_dim})[:, None]"] * masked + ["in_vector[None, :]"] * (lane_mask is not None)
+            [f"({inner} < {head_dim})[:, None]"] * masked + ["in_vector[None, :]"] * (encoded_mask is not None)
         )
         or None,
         column_chunk=columns,
@@ -143,9 +180,10 @@ def side_plan(layout: Layout, side: Side) -> SidePlan:
     if isinstance(shape, str):
         raise ValueError(shape)  # refused by the spec's checks
     constants = side.codec.kernel_constants(side)
+    encoded, encoded_lanes = encoded_plan(side, shape, shape.groups.size > 1)
     fields = {field.part.name: field_plan(field) for field in layout.fields if field.side == side.name}
     has_fp16 = any(part.dtype == "fp16" for part in side.parts) or getattr(side.parameters, "dtype", None) == "fp16"
-    rotation = rotation_plan(side, shape.elements)
+    rotation = rotation_plan(side, encoded_lanes, shape.elements)
     return SidePlan(
         name=side.name,
         title=f"{side.name}: {describe(side)}",
@@ -153,6 +191,7 @@ def side_plan(layout: Layout, side: Side) -> SidePlan:
         macros=f"codecs/{side.codec.name}.py.j2",
         head_dim=side.head_dim,
         lanes=lanes_plan(shape.elements),
+        encoded=encoded,
         groups=lanes_plan(shape.groups),
         group_lanes=shape.group_lanes,
         grouped=shape.groups.size > 1,
