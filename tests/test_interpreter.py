@@ -1,5 +1,8 @@
 """The repairs of Triton's interpreter, by kernels that would show each fault."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +40,12 @@ def dot_kernel(a_ptr, b_ptr, out_ptr, size: tl.constexpr):
 def multiply_kernel(a_ptr, b_ptr, out_ptr, count: tl.constexpr):
     index = tl.arange(0, count)
     tl.store(out_ptr + index, tl.load(a_ptr + index) * tl.load(b_ptr + index))
+
+
+@triton.jit
+def fma_kernel(x_ptr, y_ptr, z_ptr, out_ptr, count: tl.constexpr):
+    index = tl.arange(0, count)
+    tl.store(out_ptr + index, tl.fma(tl.load(x_ptr + index), tl.load(y_ptr + index), tl.load(z_ptr + index)))
 
 
 @triton.jit
@@ -124,3 +133,28 @@ def test_loops_and_branches_on_loaded_numbers(limit, expected):
     out = torch.zeros(1, dtype=torch.int32)
     count_kernel[(1,)](torch.tensor([limit], dtype=torch.int32), out)
     assert out.item() == expected
+
+
+def test_fma_rounds_once():
+    # numbers whose exact result lies next to the middle between two fp32 numbers, or cancels
+    generator = np.random.default_rng(1)
+    x = generator.standard_normal(4096).astype(np.float32)
+    y = (2.0 ** generator.integers(-14, 14, 4096) * (1 + generator.integers(0, 2**12, 4096) / 2**12)).astype(np.float32)
+    z = np.where(generator.random(4096) < 0.5, -(x * y), generator.standard_normal(4096)).astype(np.float32)
+    z[:8] = [0.0, -0.0, np.inf, np.nan, 2.0**-149, 2.0**127, 1.0, -1.0]
+    out = torch.empty(4096)
+    fma_kernel[(1,)](*map(torch.from_numpy, (x, y, z)), out, 4096)
+    expected = []
+    for a, b, c in zip(x.tolist(), y.tolist(), z.tolist(), strict=True):
+        exact = Fraction(a) * Fraction(b) + Fraction(c) if np.isfinite(c) else None
+        expected.append(c if exact is None else nearest_fp32(exact))
+    np.testing.assert_array_equal(out.numpy(), np.array(expected, dtype=np.float32))
+    assert (out.numpy()[8:] != (x * y + z)[8:]).mean() > 0.2, "numbers that show the difference"
+
+
+def nearest_fp32(exact):
+    """An exact number rounded to fp32, to nearest even."""
+    if exact == 0:
+        return 0.0
+    exponent = max(math.frexp(float(exact))[1] - 24, -149)
+    return float(Fraction(2) ** exponent * round(exact / Fraction(2) ** exponent))

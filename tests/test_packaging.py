@@ -40,7 +40,8 @@ def test_the_wheel_holds_templates_specs_and_data(distributions):
 
 def test_the_source_distribution_holds_everything_that_is_tracked(distributions):
     (archive,) = distributions.glob("*.tar.gz")
-    names = {name.split("/", 1)[1] for name in tarfile.open(archive).getnames() if "/" in name}
+    with tarfile.open(archive) as opened:
+        names = {name.split("/", 1)[1] for name in opened.getnames() if "/" in name}
     for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt", "tests/test_packaging.py"):
         assert name in names
     for folder in ("tqgen", "templates", "specs", "generated", "tests"):

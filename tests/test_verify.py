@@ -5,9 +5,7 @@ import json
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
+import torch
 
 from tqgen import cells, floats, manifest, verify
 from tqgen.cells import AXES, UNRELATED, Cell
@@ -194,6 +192,30 @@ def test_a_module_that_stores_nothing_is_a_finding(base):
     source = base.source.replace("def store(", "def store(*_, **__):\n    pass\n\n\ndef _store(", 1)
     first, *_ = failures(base.layout, verify.load_module("lazy", source), [Cell()])
     assert first.comparison.num_mismatches > 100
+
+
+UNPACK = """def unpack(kv_cache, slot_mapping, **options):
+    key, value = _unpack(kv_cache, slot_mapping, **options)
+    {fault}
+    return key, value
+
+
+def _unpack("""
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("kv_cache[0, 0, 0, 0] ^= 1", "a byte of the cache"),
+        ("key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
+        ("value[1, 0, 3] += 0.125", "value vector"),
+        ("key, value = value, key", "key vector"),
+    ],
+)
+def test_an_unpack_that_touches_or_returns_what_it_should_not_is_a_finding(base, fault, said):
+    source = base.source.replace("def unpack(", UNPACK.format(fault=fault), 1)
+    (first,) = failures(base.layout, verify.load_module("unclean", source), [Cell(inputs="sliced")])
+    assert first.launcher == "unpack" and first.comparison.mismatches[0].what.startswith(said)
 
 
 def test_a_module_that_accepts_what_does_not_fit_is_a_finding():

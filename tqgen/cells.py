@@ -128,7 +128,7 @@ def matrix(fits: Callable[[int, int], bool] = lambda block_size, num_kv_heads: T
     whole = tuple(block for block in AXES["block"] if block not in dict(refused))
     rows = covering({**AXES, "block": whole}, UNRELATED) if whole else []
     partly = [(block, heads) for block, heads in sizes if block in dict(refused)]
-    far = [block for block in ("b16", "b1") if block in whole] or list(whole[:1])
+    far = [block for block in whole if block in {"b16", "b1"}] or list(whole[:1])
     special = [
         Cell(places="none"),
         *(Cell(places="far", block=block, slots="i64", cache="padded") for block in far),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -226,7 +227,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flush_quietly() -> None:
-    try:
+    with contextlib.suppress(OSError):
         sys.stdout.flush()
-    except OSError:
-        pass

@@ -1,4 +1,4 @@
-"""Where diagnostics go, and how they look: text for people, a JSON object a line for tools, colour on terminals alone."""
+"""Where diagnostics go and how they look: text for people, one JSON object a line for tools, colour on terminals."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ the tests call `repair` once, and a run on a GPU never sees this file.
 | fp32 to bf16 | truncates | round to nearest even, NaN stays NaN |
 | to and from fp8 | loses carries, wraps instead of saturating, subnormals are off | round to nearest even, saturating |
 | `tl.dot` of bf16 | multiplies the bit patterns as integers | the product of the values, accumulated in fp32 |
+| `tl.fma` | rounds the product and the sum, before Triton 3.9 | rounds once |
 | arithmetic on bf16 | works on the bit patterns | in fp32, rounded to bf16 after each operation |
 | `range(tensor)`, `int(tensor)` | raises in Triton 3.6 with numpy 2.4 | the number |
 """
@@ -97,6 +98,24 @@ def widen_fp8(codes: np.ndarray, name: str) -> np.ndarray:
     return _fp8_values(name)[codes]
 
 
+def fused_multiply_add(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """x * y + z of fp16 or fp32 numbers, rounded once to their dtype.
+
+    The product is exact in float64. The sum is rounded to odd there, which keeps enough of what is lost for the second
+    rounding to be right (S. Boldo, G. Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(all="ignore"):
+        product = x.astype(np.float64) * y.astype(np.float64)
+        addend = z.astype(np.float64)
+        total = np.asarray(product + addend)
+        virtual = total - product
+        lost = (product - (total - virtual)) + (addend - virtual)
+        bits = total.view(np.int64)
+        step = np.where(np.signbit(lost) == np.signbit(total), 1, -1)
+        to_odd = np.isfinite(total) & (lost != 0) & (bits % 2 == 0)
+        return np.where(to_odd, bits + step, bits).view(np.float64).astype(z.dtype)
+
+
 def repair() -> None:
     """Put the repairs in place; does nothing the second time.
 
@@ -131,7 +150,7 @@ def repair() -> None:
         return any(dtype.scalar == tl.bfloat16 or dtype.scalar in fp8 for dtype in dtypes)
 
     original_cast, original_convert = builder.cast_impl, builder.create_fp_to_fp
-    original_binary, original_dot = builder.binary_op, builder.create_dot
+    original_binary, original_dot, original_fma = builder.binary_op, builder.create_dot, builder.create_fma
 
     def cast_impl(self: Any, source: Any, target: Any) -> Any:
         if not needs_repair(source.dtype, target):
@@ -154,6 +173,11 @@ def repair() -> None:
             return handle(result, tl.int1)
         return stored(result, tl.bfloat16)
 
+    def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
+        if z.data.dtype not in (np.float16, np.float32):
+            return original_fma(self, x, y, z)
+        return handle(fused_multiply_add(*np.broadcast_arrays(x.data, y.data, z.data)), z.dtype.scalar)
+
     def create_dot(self: Any, a: Any, b: Any, accumulator: Any, *options: Any) -> Any:
         if not needs_repair(a.dtype, b.dtype):
             return original_dot(self, a, b, accumulator, *options)
@@ -161,7 +185,7 @@ def repair() -> None:
         return handle(product.astype(accumulator.data.dtype) + accumulator.data, accumulator.dtype.scalar)
 
     builder.cast_impl, builder.create_fp_to_fp = cast_impl, create_fp_to_fp
-    builder.binary_op, builder.create_dot = binary_op, create_dot
+    builder.binary_op, builder.create_dot, builder.create_fma = binary_op, create_dot, create_fma
 
     original_patch = interpreter._patch_lang_tensor
 

@@ -77,7 +77,7 @@ def compare(outputs: Sequence[Output], complete: Path | None = None) -> list[Fou
 
 
 def publish(output: Output) -> None:
-    """Put `output` in place at once: a reader sees the old text or the new one, never a part. OSError where it fails."""
+    """Put `output` in place at once: a reader sees the old text or the new one. OSError where it fails."""
     output.path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{output.path.name}.", suffix=".tmp", dir=output.path.parent)
     try:

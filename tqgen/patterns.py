@@ -1,6 +1,6 @@
 """Input vectors that find mistakes: what a cell of the verification matrix stores.
 
-Every pattern is a function of a shape and a seed, and gives the same numbers everywhere. Numbers are float64 arrays that
+Every pattern is a function of a shape and a seed, and gives the same numbers everywhere: float64 arrays of numbers that
 the input dtype holds exactly.
 """
 
@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,8 @@ def _with(value: float) -> Pattern:
 
 def _ties(rng: np.random.Generator, shape: Shape, side: Side, dtype: str) -> np.ndarray:
     """Values that lie exactly between two codes of this side's codec, as far as there are any."""
-    name, bits = side.codec.name, getattr(side.parameters, "bits", 0)
+    name = side.codec.name
+    parameters: Any = side.parameters  # those of the codec that the name says
     if name == "mse" or side.rotation.kind != "none":
         # two elements of one magnitude: a Hadamard rotation cancels half of them to exactly zero, which is an edge
         vectors = np.zeros(shape)
@@ -115,21 +117,19 @@ def _ties(rng: np.random.Generator, shape: Shape, side: Side, dtype: str) -> np.
             vectors[token, head, pair] = 2.0 ** rng.integers(-3, 4) * rng.choice([-1.0, 1.0], 2)
         return vectors
     if name == "uniform":
-        symmetric = side.parameters.symmetric
-        top = 2 ** (bits - 1) - 1 if symmetric else 2**bits - 1
+        symmetric = parameters.symmetric
+        top = 2 ** (parameters.bits - 1) - 1 if symmetric else 2**parameters.bits - 1
         vectors = rng.integers(-2 * top if symmetric else 0, 2 * top + 1, shape) / 2
-        group = side.parameters.group or shape[2]
+        group = parameters.group or shape[2]
         vectors[..., ::group] = top  # makes the scale of a group exactly one
         if group > 1 and not symmetric:
             vectors[..., 1::group] = 0
         return vectors
     if name == "fp8":
-        mantissa_bits = floats.FORMATS[side.parameters.format].mantissa_bits
+        mantissa_bits = floats.FORMATS[parameters.format].mantissa_bits
         between = 1 + (2 * rng.integers(0, 2**mantissa_bits, shape) + 1) / 2 ** (mantissa_bits + 1)
         vectors = np.ldexp(between, rng.integers(-5, 8, shape)) * rng.choice([-1.0, 1.0], shape)
-        vectors[..., :: getattr(side.parameters, "group", None) or shape[2]] = floats.FORMATS[
-            side.parameters.format
-        ].largest
+        vectors[..., :: parameters.group or shape[2]] = floats.FORMATS[parameters.format].largest
         return vectors
     # 16-bit floats: one bit more than bf16 has
     return (1 + (2 * rng.integers(0, 128, shape) + 1) / 256) * rng.choice([-1.0, 1.0], shape)

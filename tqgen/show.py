@@ -52,7 +52,7 @@ def _region_rows(region: RegionMap) -> tuple[Row, ...]:
 
 
 def _table(byte_map: ByteMap, example: str) -> list[str]:
-    grid = [(*HEADINGS, example)]
+    grid: list[tuple[str, ...]] = [(*HEADINGS, example)]
     grid += [_cells(row) for region in byte_map.regions for row in _region_rows(region)]
     lines = iter(columns(grid, right=frozenset({1, 3, 5})))
     result = [next(lines)]

@@ -176,8 +176,8 @@ class GuardedCache:
         return [slice(start - GUARD_BYTES, start + self.block + GUARD_BYTES) for start in starts]
 
     def blocks(self) -> np.ndarray:
-        """The bytes of the blocks alone, uint8 of the cache's shape, in numpy."""
-        return self.tensor.cpu().contiguous().numpy()
+        """A copy of the bytes of the blocks alone, uint8 of the cache's shape, in numpy."""
+        return np.array(self.tensor.cpu().numpy(), order="C")
 
     def touched_outside(self) -> list[int]:
         """Offsets in the buffer, counted from the first block, of bytes outside the blocks that are no longer 0xEE."""

@@ -67,7 +67,8 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:
 
 def each(paths: Sequence[Path], work: Callable[[Path], T]) -> list[T]:
     """`work` of every path; SpecError with the problems of all where one of them has some."""
-    results, problems = [], []
+    results: list[T] = []
+    problems: list[Diagnostic] = []
     for path in paths:
         try:
             results.append(work(path))

@@ -87,7 +87,7 @@ class _Run:
         module = verify.load_module(compiled.name, compiled.source)
         self._print(f"{compiled.name}, layout {compiled.layout.layout_id}: {verify.describe_device(where)}")
         width = max(len(cell.id) for cell in cells)
-        self._print(_line("cell", "bytes", "numbers", "rounding", "result", width))
+        self._print(_line(width, "cell", "bytes", "numbers", "rounding", "result"))
         results = []
         outcomes = verify.verify_module(compiled.layout, module, cells, where, compiled.plan.store_large_rows)
         for ran in outcomes:
@@ -120,7 +120,8 @@ class _Run:
             "numbers": sum(_numbers(one) for one in comparisons),
             "rounding": sum(one.allowances for one in comparisons),
         }
-        self._print(_line(cell.id, *(f"{count:,}" for count in numbers.values()), result, width))
+        shown = (f"{numbers[name]:,}" for name in ("bytes", "numbers", "rounding"))
+        self._print(_line(width, cell.id, *shown, result))
         failed = [outcome for outcome in outcomes if not outcome.ok]
         self.failures += [self._failure(name, outcome) for outcome in failed]
         return {
@@ -161,7 +162,9 @@ class _Run:
             self._print(f"{len(self.failures) - DESCRIBED} more failures are not described")
 
 
-def _line(cell: str, compared: str, numbers: str, rounding: str, result: str, width: int) -> str:
+def _line(width: int, cell: str, *rest: str) -> str:
+    """One row: a cell, and what was compared, as wide as the widest cell needs."""
+    compared, numbers, rounding, result = rest
     return f"{cell:<{width}}  {compared:>10}  {numbers:>9}  {rounding:>8}  {result}"
 
 
