@@ -69,8 +69,22 @@ def test_blocks_that_do_not_fit_keep_the_other_pairs():
     chosen = cells.matrix(lambda block_size, num_kv_heads: block_size > 1)
     refused = [cell for cell in chosen if cell.block_size == 1]
     assert {cell.num_kv_heads for cell in refused} == {1, 3, 8} and len(refused) == 3
+    assert not [cell for cell in refused if cell.places in {"none", "far", "many"}]
     rest = [cell for cell in chosen if cell.block_size > 1]
     assert set(itertools.product(AXES["pattern"], AXES["places"])) <= {(cell.pattern, cell.places) for cell in rest}
+
+
+def test_blocks_that_fit_some_head_counts_only_keep_those():
+    chosen = cells.matrix(lambda block_size, num_kv_heads: num_kv_heads == 8 or block_size == 64)
+    fitting = [cell for cell in chosen if cell.num_kv_heads == 8 or cell.block_size == 64]
+    assert len(chosen) - len(fitting) == 4 * 2
+    for axis in ("pattern", "places", "cache", "inputs"):
+        assert set(itertools.product(AXES["block"], AXES[axis])) <= {
+            (cell.block, getattr(cell, axis)) for cell in fitting
+        }
+    assert {cell.places for cell in fitting} == {*AXES["places"], *cells.SPECIAL_PLACES}
+    nothing = cells.matrix(lambda *_: False)
+    assert len(nothing) == len(AXES["block"]) * len(AXES["heads"])
 
 
 def test_an_id_is_read_back_as_its_cell():
@@ -261,6 +275,14 @@ def test_the_command_describes_a_failure(tmp_path, capsys, monkeypatch):
     for word in ("key.codes", "token", "head", "byte", "bit", "expected", "got"):
         assert word in err
     assert f"--cell {ONE}" in err.split("help:")[1]
+
+
+def test_a_matrix_that_verifies_nothing_is_a_finding(tmp_path, capsys):
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE.replace("order: [token, head, field]", "order: [{axis: token, align: 4096}, head, field]"))
+    assert run(["verify", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert "0 cells passed, 0 failed, 15 refused" in out and err.startswith("error[TQ5102]: ")
 
 
 def test_without_torch_the_command_says_what_it_needs(capsys, monkeypatch):

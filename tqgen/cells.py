@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tqgen.patterns import PATTERNS
@@ -81,39 +81,45 @@ class Cell:
         return Cell(*values)
 
 
-def covering(axes: dict[str, tuple[str, ...]], unrelated: Iterable[tuple[str, str]] = ()) -> list[tuple[str, ...]]:
-    """Few combinations of `axes` in which every pair of values of two axes occurs, but for pairs of `unrelated` axes.
+Value = tuple[str, str]  # an axis and one of its values
 
-    Greedy and deterministic: each combination starts with a pair that is still missing and is completed, axis by axis,
-    with the value that covers the most missing pairs.
+
+def covering(
+    axes: dict[str, tuple[str, ...]],
+    unrelated: Iterable[tuple[str, str]] = (),
+    impossible: Collection[frozenset[Value]] = (),
+) -> list[dict[str, str]]:
+    """Few combinations of `axes` in which every pair of values of two axes occurs.
+
+    Left out are pairs of `unrelated` axes, and pairs that are `impossible`, which may concern two axes. Greedy and
+    deterministic: each combination starts with a pair that is still missing and is completed, axis by axis, with the
+    value that covers the most missing pairs.
     """
-    names = list(axes)
     skipped = {frozenset(pair) for pair in unrelated}
-    related = [
-        (a, b)
-        for a, b in itertools.combinations(range(len(names)), 2)
-        if frozenset((names[a], names[b])) not in skipped
-    ]
-    missing = {((a, left), (b, right)): None for a, b in related for left in axes[names[a]] for right in axes[names[b]]}
-    uses = {(axis, value): 0 for axis, name in enumerate(names) for value in axes[name]}
+    missing: dict[frozenset[Value], None] = {}
+    for a, b in itertools.combinations(axes, 2):
+        if frozenset((a, b)) not in skipped:
+            pairs = (frozenset(((a, left), (b, right))) for left in axes[a] for right in axes[b])
+            missing.update((pair, None) for pair in pairs if pair not in impossible)
+    uses = {(axis, value): 0 for axis in axes for value in axes[axis]}
     rows = []
     while missing:
         chosen = dict(next(iter(missing)))
-        for axis, name in enumerate(names):
+        for axis in axes:
             if axis in chosen:
                 continue
-
-            def gain(value: str, axis: int = axis, chosen: dict[int, str] = chosen) -> tuple[int, int]:
-                pairs = (tuple(sorted(((axis, value), other))) for other in chosen.items())
-                return sum(pair in missing for pair in pairs), -uses[axis, value]
-
-            chosen[axis] = max(axes[name], key=gain)
-        row = tuple(chosen[axis] for axis in range(len(names)))
-        for pair in itertools.combinations(enumerate(row), 2):
-            missing.pop(pair, None)
-        for item in enumerate(row):
+            best, most = "", (-1, 0)
+            for value in axes[axis]:
+                pairs_here = [frozenset(((axis, value), other)) for other in chosen.items()]
+                gain = sum(pair in missing for pair in pairs_here), -uses[axis, value]
+                if gain > most and not any(pair in impossible for pair in pairs_here):
+                    best, most = value, gain
+            chosen[axis] = best
+        for pair in itertools.combinations(chosen.items(), 2):
+            missing.pop(frozenset(pair), None)
+        for item in chosen.items():
             uses[item] += 1
-        rows.append(row)
+        rows.append(chosen)
     return rows
 
 
@@ -123,16 +129,22 @@ def matrix(fits: Callable[[int, int], bool] = lambda block_size, num_kv_heads: T
     `fits` says whether a layout can have blocks of a size, for a number of heads. Blocks that it cannot have get a cell
     each, which is to be refused, instead of taking the pairs of other axes with them.
     """
-    sizes = [(block, heads) for block in AXES["block"] for heads in AXES["heads"]]
-    refused = [(block, heads) for block, heads in sizes if not fits(int(block[1:]), int(heads[1:]))]
-    whole = tuple(block for block in AXES["block"] if block not in dict(refused))
-    rows = covering({**AXES, "block": whole}, UNRELATED) if whole else []
-    partly = [(block, heads) for block, heads in sizes if block in dict(refused)]
-    far = [block for block in whole if block in {"b16", "b1"}] or list(whole[:1])
-    special = [
-        Cell(places="none"),
-        *(Cell(places="far", block=block, slots="i64", cache="padded") for block in far),
-        *(Cell(places="far", block=block, cache="padded", space="rotated") for block in far[-1:]),
-        Cell(places="many", pattern="real", heads="h8", inputs="sliced", slots="i64"),
-    ]
-    return (*(Cell(*row) for row in rows), *(Cell(block=block, heads=heads) for block, heads in partly), *special)
+    sizes = list(itertools.product(AXES["block"], AXES["heads"]))
+    fitting = [(block, heads) for block, heads in sizes if fits(int(block[1:]), int(heads[1:]))]
+    refused = [Cell(block=block, heads=heads) for block, heads in sizes if (block, heads) not in fitting]
+    if not fitting:
+        return tuple(refused)
+    blocks = tuple(block for block in AXES["block"] if block in dict(fitting))
+    head_counts = tuple(heads for heads in AXES["heads"] if any(heads == there for _, there in fitting))
+    impossible = {frozenset((("block", cell.block), ("heads", cell.heads))) for cell in refused}
+    rows = covering({**AXES, "block": blocks, "heads": head_counts}, UNRELATED, impossible)
+    smallest = min(fitting, key=lambda size: (int(size[0][1:]), size[1]))
+    special = []
+    for block, heads in dict.fromkeys((fitting[0], smallest)):
+        special.append(Cell(block=block, heads=heads, places="far", slots="i64", cache="padded"))
+        special.append(Cell(block=block, heads=heads, places="far", cache="padded", space="rotated"))
+    block, heads = fitting[0]
+    most_heads = max((there for size, there in fitting if size == block), key=lambda there: int(there[1:]))
+    special.append(Cell(block=block, heads=heads, places="none"))
+    special.append(Cell(block=block, heads=most_heads, places="many", pattern="real", inputs="sliced", slots="i64"))
+    return (*(Cell(**row) for row in rows), *refused, *special)

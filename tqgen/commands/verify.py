@@ -38,7 +38,7 @@ def verify(
     ]
     if as_json:
         print(json.dumps(reports, indent=2, ensure_ascii=False))
-    return usage.FINDINGS if any(report["failed"] for report in reports) else usage.CLEAN
+    return usage.FINDINGS if not all(report["ok"] for report in reports) else usage.CLEAN
 
 
 def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
@@ -82,6 +82,7 @@ class _Run:
         """Run the cells, or the whole matrix where there are none, and return the report as plain data."""
         from tqgen import verify
 
+        whole = not cells
         cells = cells or verify.cells_of(compiled.layout)
         where = verify.device()
         module = verify.load_module(compiled.name, compiled.source)
@@ -104,6 +105,11 @@ class _Run:
             **_totals(results),
             "not_run": not_run,
         }
+        if whole and not report["passed"] and not report["failed"]:
+            message = f"`{compiled.name}`: nothing was verified, because no block of the matrix fits this layout"
+            help = "give `slot_bytes` room for the alignment, or name a cell with a block that fits, with `--cell`"
+            self.failures.append(Diagnostic("TQ5102", message, help=help))
+        report["ok"] = not self.failures
         self._summary(report)
         return report
 
