@@ -1,0 +1,179 @@
+"""PTX that turns packed codes into fp16 numbers, eight codes at a time.
+
+Codes of `bits` bits sit in a register, least significant first. A byte permutation looks four of them up at once: its
+selector is four nibbles, each the index of a byte in a table of eight. Two such look-ups give the upper and the lower
+bytes of four fp16 numbers. Tables of whole numbers need the upper bytes alone, or, for 4 bits, no table: a nibble or-ed
+into the mantissa of 1024 is the number 1024 + n.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+CODES = 8
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Assembly with fp16 outputs $0.., one 32-bit input and constants; output k is the code at position `order[k]`.
+
+    The constants are operands, not literals: an assembler would load a literal into a register again and again.
+    """
+
+    lines: tuple[str, ...]
+    order: tuple[int, ...]
+    constants: tuple[int, ...] = ()
+
+    @property
+    def assembly(self) -> str:
+        return " ".join(("{", *self.lines, "}"))
+
+    @property
+    def constraints(self) -> str:
+        return ",".join(["=h"] * len(self.order) + ["r"] * (1 + len(self.constants)))
+
+
+class _Constants:
+    """Operands for 32-bit constants, in the order of their first use."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.values: list[int] = []
+
+    def __call__(self, value: int) -> str:
+        if value not in self.values:
+            self.values.append(value)
+        return f"${self.first + self.values.index(value)}"
+
+
+def half_bits(number: float) -> int:
+    """The fp16 bit pattern nearest to `number`."""
+    return struct.unpack("<H", struct.pack("<e", number))[0]
+
+
+def _table(entries: list[int], constant: _Constants) -> str:
+    """Eight bytes as the operands of two registers."""
+    padded = entries + [0] * (8 - len(entries))
+    low = sum(byte << (8 * n) for n, byte in enumerate(padded[:4]))
+    high = sum(byte << (8 * n) for n, byte in enumerate(padded[4:]))
+    return f"{constant(low)}, {constant(high)}"
+
+
+def _spread(bits: int, source: str) -> list[str]:
+    """Eight codes of 2 or 3 bits, side by side, into the nibbles of x."""
+    if bits == 4:
+        return [f"mov.b32 x, {source};"]
+    steps = {
+        3: ((0x00000FFF, 0x00FFF000, 4), (0x003F003F, 0x0FC00FC0, 2), (0x07070707, 0x38383838, 1)),
+        2: ((0x000000FF, 0x0000FF00, 8), (0x000F000F, 0x00F000F0, 4), (0x03030303, 0x0C0C0C0C, 2)),
+        1: ((0x0000000F, 0x000000F0, 12), (0x00030003, 0x000C000C, 6), (0x01010101, 0x02020202, 3)),
+    }[bits]
+    lines = [f"mov.b32 x, {source};"]
+    for stay, move, distance in steps:
+        lines += [
+            f"and.b32 y, x, 0x{move:08x};",
+            f"and.b32 x, x, 0x{stay:08x};",
+            f"shl.b32 y, y, {distance};",
+            "or.b32 x, x, y;",
+        ]
+    return lines
+
+
+def _pairs(lower: str) -> list[str]:
+    """Interleave the bytes of `lower` and h into two registers of two fp16 numbers, and hand them out."""
+    return [f"prmt.b32 p, {lower}, h, 0x5140;", f"prmt.b32 q, {lower}, h, 0x7362;"]
+
+
+def _look_up(
+    numbers: tuple[float, ...], selectors: tuple[str, str], signs: tuple[str, str] | None, constant: _Constants
+) -> list[str]:
+    patterns = [half_bits(number) for number in numbers]
+    upper = _table([pattern >> 8 for pattern in patterns], constant)
+    whole = all(pattern & 0xFF == 0 for pattern in patterns)
+    lower = "" if whole else _table([pattern & 0xFF for pattern in patterns], constant)
+    lines: list[str] = []
+    for half, selector in enumerate(selectors):
+        lines.append(f"prmt.b32 h, {upper}, {selector};")
+        if signs:
+            # 0x7f where the code's upper bit is clear, 0 where it is set: there the permutation repeats a sign bit
+            mask = constant(0x7F7F7F7F)
+            lines += [
+                f"prmt.b32 s, {mask}, {mask}, {signs[half]};",
+                "add.u32 s, s, s;",
+                "and.b32 s, s, 0x80808080;",
+                "or.b32 h, h, s;",
+            ]
+        if whole:
+            lines += ["prmt.b32 p, h, 0, 0x1404;", "prmt.b32 q, h, 0, 0x3424;"]
+        else:
+            lines += [f"prmt.b32 l, {lower}, {selector};"]
+            lines += ["prmt.b32 p, l, h, 0x5140;", "prmt.b32 q, l, h, 0x7362;"]
+        first = 4 * half
+        lines += [f"mov.b32 {{${first}, ${first + 1}}}, p;", f"mov.b32 {{${first + 2}, ${first + 3}}}, q;"]
+    return lines
+
+
+def expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
+    """Assembly for the table `numbers` of 2**bits fp16 numbers; None where there is none better than a plain table."""
+    registers = ".reg .b32 x, y, z, h, l, s, p, q;"
+    natural = tuple(range(CODES))
+    source = f"${CODES}"
+    constant = _Constants(CODES + 1)
+    if bits <= 3:
+        lines = [registers, *_spread(bits, source), "shr.u32 z, x, 16;", *_look_up(numbers, ("x", "z"), None, constant)]
+        return Expansion(tuple(lines), natural, tuple(constant.values))
+    if bits != 4:
+        return None
+    if numbers == tuple(float(n - 8) for n in range(16)):
+        lines = [registers, *_nibbles(source, constant)]
+        return Expansion(tuple(lines), (0, 4, 1, 5, 2, 6, 3, 7), tuple(constant.values))
+    if numbers == tuple(-number for number in reversed(numbers)):
+        lines = [
+            registers,
+            # magnitudes: code - 8 from above zero, 7 - code below
+            f"not.b32 y, {source};",
+            "and.b32 y, y, 0x88888888;",
+            "shr.u32 z, y, 3;",
+            "sub.u32 y, y, z;",
+            f"xor.b32 x, {source}, y;",
+            "and.b32 x, x, 0x77777777;",
+            "shr.u32 z, x, 16;",
+            f"shr.u32 y, {source}, 16;",
+            *_look_up(numbers[8:], ("x", "z"), (source, "y"), constant),
+        ]
+        return Expansion(tuple(lines), natural, tuple(constant.values))
+    return None
+
+
+def _nibbles(source: str, constant: _Constants) -> list[str]:
+    """n - 8 of eight nibbles n: 1024 + n less 1032, and (1024 + 16 n) / 16 less 72."""
+    less_1032, sixteenth, less_72 = constant(0xE408E408), constant(0x2C002C00), constant(0xD480D480)
+    lines = [f"shr.u32 y, {source}, 8;"]
+    for register, first in ((source, 0), ("y", 4)):
+        lines += [
+            f"and.b32 p, {register}, 0x000f000f;",
+            "or.b32 p, p, 0x64006400;",
+            f"and.b32 q, {register}, 0x00f000f0;",
+            "or.b32 q, q, 0x64006400;",
+            f"add.rn.f16x2 p, p, {less_1032};",
+            f"fma.rn.f16x2 q, q, {sixteenth}, {less_72};",
+            f"mov.b32 {{${first}, ${first + 1}}}, p;",
+            f"mov.b32 {{${first + 2}, ${first + 3}}}, q;",
+        ]
+    return lines
+
+
+def fp8_expansion(format: str) -> Expansion:
+    """The fp16 numbers of four fp8 codes: e5m2 is the upper byte of fp16, e4m3 has an instruction from sm_89 on."""
+    if format == "e5m2":
+        lines = [".reg .b32 p, q;", "prmt.b32 p, $4, 0, 0x1404;", "prmt.b32 q, $4, 0, 0x3424;"]
+    else:
+        lines = [
+            ".reg .b32 p, q;",
+            ".reg .b16 a, b;",
+            "mov.b32 {a, b}, $4;",
+            "cvt.rn.f16x2.e4m3x2 p, a;",
+            "cvt.rn.f16x2.e4m3x2 q, b;",
+        ]
+    return Expansion((*lines, "mov.b32 {$0, $1}, p;", "mov.b32 {$2, $3}, q;"), (0, 1, 2, 3))
