@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from tqgen import interpreter
+from tqgen.verify import interpreter
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
     import torch

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from layouts import layout_of
 
-from tqgen import floats
+from tqgen.numerics import floats
 from tqgen.layout import Layout
 
 FOLDER = Path(__file__).parent / "golden"

@@ -1,7 +1,7 @@
 """Layouts for tests, from the parts of a spec as YAML in flow style."""
 
 from tqgen.layout import Layout
-from tqgen.resolve import resolve
+from tqgen.layout.resolve import resolve
 from tqgen.spec import parse_spec
 
 NONE = "{codec: none}"

@@ -5,7 +5,7 @@ import math
 
 from hypothesis import strategies as st
 
-from tqgen.expand import stored_parts
+from tqgen.spec.expand import stored_parts
 from tqgen.spec import parse_spec
 
 HEAD_DIMS = st.sampled_from([1, 2, 7, 8, 12, 16, 24, 64, 80, 96, 100, 128, 256])

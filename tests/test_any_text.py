@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tqgen.diagnostics import SpecError
-from tqgen.resolve import resolve
+from tqgen.layout.resolve import resolve
 from tqgen.spec import load_spec, parse_spec
 
 SHIPPED = sorted((Path(__file__).parent.parent / "specs").glob("*.yaml"))

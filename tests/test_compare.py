@@ -5,9 +5,11 @@ import pytest
 from caches import BLOCKS, filled, vectors
 from layouts import layout_of
 
-from tqgen import cache_bytes, floats, reference
+from tqgen import reference
+from tqgen.numerics import floats
+from tqgen.reference import cache_bytes
 from tqgen.codecs.base import Span
-from tqgen.compare import MAX_MISMATCHES, compare_cache, compare_unpacked
+from tqgen.reference.compare import MAX_MISMATCHES, compare_cache, compare_unpacked
 
 KEY = "{codec: mse, bits: 4, rotation: hadamard}"
 VALUE = "{codec: uniform, bits: 4}"

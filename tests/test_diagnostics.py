@@ -8,7 +8,7 @@ import pytest
 
 from tqgen import codebooks, explanations
 from tqgen.diagnostics import Diagnostic, Place, Related, SpecError, did_you_mean, listed, render
-from tqgen.resolve import resolve
+from tqgen.layout.resolve import resolve
 from tqgen.spec import load_spec, parse_spec
 
 ROOT = Path(__file__).parent.parent

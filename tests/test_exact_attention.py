@@ -7,7 +7,7 @@ import pytest
 from layouts import layout_of
 
 from tqgen import reference
-from tqgen.exact_attention import attend
+from tqgen.reference.exact_attention import attend
 
 rng = np.random.default_rng(29)
 START = rng.bit_generator.state

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tqgen import floats
+from tqgen.numerics import floats
 
 rng = np.random.default_rng(5)
 SAMPLE = np.concatenate(

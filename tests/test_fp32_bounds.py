@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from layouts import layout_of
 
-from tqgen import codebooks, floats, reference, rotations
+from tqgen import codebooks, reference
+from tqgen.numerics import floats, rotations
 from tqgen.codecs.base import Span
 
 rng = np.random.default_rng(23)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from golden_cases import TURBOQUANT, case, names
 
-from tqgen import floats, reference
+from tqgen import reference
+from tqgen.numerics import floats
 from tqgen.codecs.base import Span
-from tqgen.compare import compare_cache, compare_unpacked
+from tqgen.reference.compare import compare_cache, compare_unpacked
 
 TURBOQUANT_CASES = [(file, name) for file in TURBOQUANT for name in names(file)]
 VALUE_CASES = names("value_mse")

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tqgen import interpreter
+from tqgen.verify import interpreter
 
 pytestmark = pytest.mark.skipif(not interpreter.is_chosen(), reason="runs in Triton's interpreter only")
 

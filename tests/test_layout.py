@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from random_specs import spec_texts
 
 from tqgen.diagnostics import SpecError
-from tqgen.expand import expand
-from tqgen.form import SIZES, Form
+from tqgen.spec.expand import expand
+from tqgen.layout.form import SIZES, Form
 from tqgen.layout import Field
-from tqgen.models import AlignedAxis, Entry, Reserve
-from tqgen.resolve import resolve
-from tqgen.rotations import pinned_signs
+from tqgen.spec.models import AlignedAxis, Entry, Reserve
+from tqgen.layout.resolve import resolve
+from tqgen.numerics.rotations import pinned_signs
 from tqgen.spec import load_spec, parse_spec
 
 ROOT = Path(__file__).parent.parent

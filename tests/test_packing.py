@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tqgen import packing
+from tqgen.numerics import packing
 
 WIDTHS = range(1, 9)
 

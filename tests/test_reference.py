@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from layouts import layout_of
 
-from tqgen import floats, reference
+from tqgen import reference
+from tqgen.numerics import floats
 
 FIELDS = ("codes", "norm", "scale", "zero")
 

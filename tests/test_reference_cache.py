@@ -5,7 +5,8 @@ import pytest
 from caches import BLOCKS, filled, vectors
 from layouts import layout_of
 
-from tqgen import cache_bytes, reference
+from tqgen import reference
+from tqgen.reference import cache_bytes
 
 KEY = "{codec: mse, bits: 4, rotation: hadamard}"
 VALUE = "{codec: uniform, bits: 4}"

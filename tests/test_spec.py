@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_specs import spec_texts
 
-from tqgen import scalars
+from tqgen.spec import scalars
 from tqgen.codecs import CODECS
-from tqgen.expand import expand
-from tqgen.resolve import resolve
+from tqgen.spec.expand import expand
+from tqgen.layout.resolve import resolve
 from tqgen.spec import Spec, dump_spec, json_schema, load_spec, parse_spec
 
 ROOT = Path(__file__).parent.parent
@@ -260,8 +260,8 @@ def test_json_schema_knows_every_key():
 
 
 def test_the_front_end_imports_nothing_heavy():
-    command = "import sys, tqgen.spec, tqgen.resolve; print(sorted(sys.modules))"
+    command = "import sys, tqgen.spec, tqgen.layout.resolve; print(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = set(ast.literal_eval(found.stdout))
-    assert "tqgen.resolve" in modules
+    assert "tqgen.layout.resolve" in modules
     assert not modules & {"torch", "triton", "numpy", "black", "jinja2", "typer"}

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from tqgen import cells, floats, manifest, verify
-from tqgen.cells import AXES, UNRELATED, Cell
+from tqgen import manifest, verify
+from tqgen.numerics import floats
+from tqgen.verify import cells
+from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.cli import run
 from tqgen.compiler import compile_spec
-from tqgen.patterns import PATTERNS, vectors
-from tqgen.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
+from tqgen.verify.patterns import PATTERNS, vectors
+from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
 
 BASE = """
 tqgen: 1

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tqgen.console import ERROR_FORMATS, Console
+from tqgen.commands.console import ERROR_FORMATS, Console
 from tqgen.diagnostics import Diagnostic, SpecError, did_you_mean
-from tqgen.usage import USAGE, UsageError, parse_overrides, status_of
+from tqgen.commands.usage import USAGE, UsageError, parse_overrides, status_of
 from tqgen.version import __version__
 
 app = typer.Typer(
@@ -95,7 +95,7 @@ def show(
     head: Annotated[int | None, typer.Option(min=0, help="The addressed head.")] = None,
 ) -> Work:
     """Print the byte map of a spec, or another stage."""
-    from tqgen.byte_map import Launch
+    from tqgen.layout.byte_map import Launch
     from tqgen.commands.show import STAGES
     from tqgen.commands.show import show as command
 

@@ -12,7 +12,7 @@ from tqgen.emit import emit
 from tqgen.layout import Layout
 from tqgen.lower import lower
 from tqgen.plan import ModulePlan
-from tqgen.resolve import resolve
+from tqgen.layout.resolve import resolve
 from tqgen.spec import load_spec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tqgen import floats
+from tqgen.numerics import floats
 from tqgen.codecs.base import Span
 
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -12,7 +12,7 @@ from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.codecs.uniform import SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
-from tqgen.literals import fp32
+from tqgen.numerics.literals import fp32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +109,7 @@ class Fp8Codec(Codec):
         return spans
 
     def _grid(self, side: Side) -> Grid:
-        from tqgen import floats
+        from tqgen.numerics import floats
         from tqgen.codecs import _grid
 
         parameters: Fp8Parameters = side.parameters
@@ -129,13 +129,13 @@ class Fp8Codec(Codec):
 
     def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
         """The order of the numbers, -0 below +0."""
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         return floats.ordinals(codes, side.parameters.format)
 
     def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
         """The numbers, times their group's scale if there is one."""
-        from tqgen import floats
+        from tqgen.numerics import floats
         from tqgen.codecs import _grid
 
         numbers = floats.from_bits(parts["codes"], side.parameters.format)
@@ -143,7 +143,7 @@ class Fp8Codec(Codec):
 
     def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
         """The product with the scale rounded to fp32."""
-        from tqgen import floats
+        from tqgen.numerics import floats
         from tqgen.codecs import _grid
 
         numbers = floats.from_bits(parts["codes"], side.parameters.format)

@@ -12,7 +12,7 @@ from pydantic import Field
 from tqgen import codebooks
 from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
-from tqgen.literals import fp32
+from tqgen.numerics.literals import fp32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +145,7 @@ class MseCodec(Codec):
         """code = number of edges at or below z = y / (norm + 1e-8) * sqrt(D), or strictly below with tie `down`."""
         import numpy as np
 
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         parameters: MseParameters = side.parameters
         table = codebooks.load(parameters.codebook, parameters.bits)
@@ -178,7 +178,7 @@ class MseCodec(Codec):
         """The norm divided by the length of the chosen unit-variance levels, norm / sqrt(sum c*c + 1e-16)."""
         import numpy as np
 
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         squares = levels**2 / side.head_dim
         ends = squares[codes.low], squares[codes.high]
@@ -210,7 +210,7 @@ class MseCodec(Codec):
         """Level and product are rounded; with correction at load also the sum, its root and the quotient."""
         import numpy as np
 
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         relative = 3 * floats.ROUNDING
         if side.parameters.norm_correction == "load":

@@ -53,13 +53,13 @@ class RawCodec(Codec):
 
     def ordinals(self, side: Side, codes: np.ndarray) -> np.ndarray:
         """The order of the numbers, -0 below +0."""
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         return floats.ordinals(codes, side.parameters.dtype)
 
     def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
         """The numbers."""
-        from tqgen import floats
+        from tqgen.numerics import floats
 
         return floats.from_bits(parts["codes"], side.parameters.dtype)
 

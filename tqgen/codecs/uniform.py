@@ -11,7 +11,7 @@ from pydantic import Field
 from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
-from tqgen.literals import fp32
+from tqgen.numerics.literals import fp32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +69,11 @@ class UniformKernel(KernelConstants):
     def helpers(self) -> tuple[str, ...]:
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
-        return ("quotient",) * (not self.stored) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
+        return (
+            ("quotient",) * (not self.stored)
+            + rounding
+            + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
+        )
 
 
 class UniformCodec(Codec):

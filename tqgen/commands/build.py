@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqgen import manifest, outputs, usage
-from tqgen.console import Console
+from tqgen import manifest, outputs
+from tqgen.commands import usage
+from tqgen.commands.console import Console
 from tqgen.diagnostics import Diagnostic, Place, SpecError
 from tqgen.outputs import Found, Output, State
-from tqgen.usage import UsageError
+from tqgen.commands.usage import UsageError
 
 if TYPE_CHECKING:
     from tqgen.compiler import Compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tqgen import usage
+from tqgen.commands import usage
 
 
 def check(arguments: Sequence[str], overrides: Mapping[str, str]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tqgen import explanations, usage
+from tqgen import explanations
+from tqgen.commands import usage
 from tqgen.diagnostics import did_you_mean
-from tqgen.usage import UsageError
+from tqgen.commands.usage import UsageError
 
 
 def explain(code: str | None) -> int:

@@ -7,15 +7,16 @@ import sys
 import textwrap
 from typing import Any
 
-from tqgen import manifest, usage
-from tqgen.byte_map import ByteMap, byte_map
-from tqgen.console import width_of
-from tqgen.show import columns
+from tqgen import manifest
+from tqgen.commands import usage
+from tqgen.layout.byte_map import ByteMap, byte_map
+from tqgen.commands.console import width_of
+from tqgen.commands.byte_map_text import columns
 
 
 def listing(as_json: bool) -> int:
     """Print name, bytes and purpose of every shipped spec."""
-    from tqgen.resolve import resolve
+    from tqgen.layout.resolve import resolve
     from tqgen.spec import load_spec
 
     paths = usage.spec_paths([entry.name for entry in manifest.shipped()])

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tqgen import usage
-from tqgen.byte_map import Launch
-from tqgen.console import width_of
+from tqgen.commands import usage
+from tqgen.layout.byte_map import Launch
+from tqgen.commands.console import width_of
 
 STAGES = ("spec", "layout", "plan", "source")
 
@@ -31,18 +31,18 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
         if stage == "plan":
             return compiled.plan.describe().rstrip("\n") + "\n", compiled.plan.to_json()
         return compiled.source, {"name": compiled.name, "source": compiled.source}
-    from tqgen.resolve import resolve
+    from tqgen.layout.resolve import resolve
     from tqgen.spec import load_spec
 
     spec = load_spec(path, overrides)
     layout = resolve(spec)
     if stage == "spec":
-        from tqgen.expand import expand
+        from tqgen.spec.expand import expand
         from tqgen.spec import dump_spec
 
         return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True)
-    from tqgen.byte_map import byte_map
-    from tqgen.show import render
+    from tqgen.layout.byte_map import byte_map
+    from tqgen.commands.byte_map_text import render
 
     shown = byte_map(layout, launch)
     return render(shown, width_of(sys.stdout)), shown.to_json()

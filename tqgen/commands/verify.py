@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqgen import interpreter, usage
-from tqgen.cells import Cell
-from tqgen.console import Console
+from tqgen.commands import usage
+from tqgen.verify import interpreter
+from tqgen.verify.cells import Cell
+from tqgen.commands.console import Console
 from tqgen.diagnostics import Diagnostic
-from tqgen.usage import UsageError
+from tqgen.commands.usage import UsageError
 
 if TYPE_CHECKING:
-    from tqgen.compare import Comparison
+    from tqgen.reference.compare import Comparison
     from tqgen.compiler import Compiled
     from tqgen.verify import Outcome
 

@@ -129,4 +129,3 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
         if plan.rotation.kind == "signed_hadamard":
             found.add("signs")
     return frozenset(found)
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tqgen.byte_map import byte_map
+from tqgen.layout.byte_map import byte_map
 from tqgen.layout import Layout
 
 

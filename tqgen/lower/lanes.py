@@ -56,7 +56,9 @@ class Lanes:
             below //= axis.padded
             index = f"{lane} // {below}" if below > 1 else lane
             outermost = axis is self.axes[0]
-            written.append(index if outermost else f"({index}) % {axis.padded}" if below > 1 else f"{lane} % {axis.padded}")
+            written.append(
+                index if outermost else f"({index}) % {axis.padded}" if below > 1 else f"{lane} % {axis.padded}"
+            )
         return written
 
     def index(self, lane: str) -> str:

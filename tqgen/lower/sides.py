@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tqgen.form import Form
+from tqgen.layout.form import Form
 from tqgen.layout import ITEM_BYTES, Field, Layout, Side
-from tqgen.literals import fp32
+from tqgen.numerics.literals import fp32
 from tqgen.lower.lanes import Axis, Lanes, Tile, fragment_order, next_power_of_two, tile
 from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
 
@@ -113,7 +113,12 @@ def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, L
     word_lanes = None
     if words:
         first, *rest = units.axes
-        word_lanes = Lanes((Axis(first.count // 4, first.padded // 4, first.stride), *(Axis(a.count, a.padded, a.stride // 4) for a in rest)))
+        word_lanes = Lanes(
+            (
+                Axis(first.count // 4, first.padded // 4, first.stride),
+                *(Axis(a.count, a.padded, a.stride // 4) for a in rest),
+            )
+        )
     plan = EncodedPlan(
         lanes=lanes_plan(lanes),
         units=lanes_plan(units),
@@ -232,4 +237,6 @@ def reading(side: Side, rotation: RotationPlan, needs_norm: bool) -> str:
         steps.append(f"rotated{factor}")
     if needs_norm:
         steps.append("and their norms [ROWS]")
-    return "".join(f", {step}" if number or not step.startswith("and") else f" {step}" for number, step in enumerate(steps))
+    return "".join(
+        f", {step}" if number or not step.startswith("and") else f" {step}" for number, step in enumerate(steps)
+    )

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tqgen import compare, reference, transform
-from tqgen.cells import Cell, matrix
+from tqgen import reference
+from tqgen.reference import compare, transform
+from tqgen.verify.cells import Cell, matrix
 from tqgen.codecs.base import Span
-from tqgen.compare import Comparison, Mismatch
+from tqgen.reference.compare import Comparison, Mismatch
 from tqgen.layout import Layout
-from tqgen.patterns import vectors
-from tqgen.trial import (
+from tqgen.verify.patterns import vectors
+from tqgen.verify.trial import (
     DTYPES,
     FEW_TOKENS,
     GUARD,
@@ -68,7 +69,7 @@ class Outcome:
 
 def device() -> torch.device:
     """Where kernels run: the GPU, or the CPU where Triton interprets them."""
-    from tqgen import interpreter
+    from tqgen.verify import interpreter
 
     return torch.device("cpu" if interpreter.is_chosen() else "cuda")
 

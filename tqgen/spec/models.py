@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import SideParameters, Strict
 from tqgen.diagnostics import Place
-from tqgen.document import Document, NodePath
+from tqgen.spec.document import Document, NodePath
 
 VERSION = 1  # of the spec language
 MAX_HEAD_DIM = 1024  # a kernel holds a whole vector in one row of a tile, and a wider row does not fit its registers

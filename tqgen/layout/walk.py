@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tqgen.form import SIZES, ZERO, Form
+from tqgen.layout.form import SIZES, ZERO, Form
 from tqgen.layout import Field, Part, Region, Reserved
-from tqgen.models import AlignedAxis, Block, Entry, FieldItem, Reserve
-from tqgen.models import Region as SpecRegion
+from tqgen.spec.models import AlignedAxis, Block, Entry, FieldItem, Reserve
+from tqgen.spec.models import Region as SpecRegion
 
 WIDEST_ACCESS = 16  # bytes: no machine loads or stores more for one thread at once
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tqgen.diagnostics import Diagnostic, Place, SpecError
-from tqgen.document import Document, NodePath, dotted, parse
-from tqgen.source import Source
+from tqgen.spec.document import Document, NodePath, dotted, parse
+from tqgen.spec.source import Source
 
 OPTION = "--set"  # stands for the file in diagnostics; each option is a text of its own
 

@@ -9,7 +9,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import Event
 
 from tqgen.diagnostics import Diagnostic, Related, SpecError
-from tqgen.source import Source
+from tqgen.spec.source import Source
 
 
 def events(source: Source) -> Iterator[Event]:

@@ -10,11 +10,11 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from tqgen import scalars
+from tqgen.spec import scalars
 from tqgen.codecs import CODECS
 from tqgen.diagnostics import Diagnostic, did_you_mean, listed
-from tqgen.document import Document, NodePath, dotted
-from tqgen.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
+from tqgen.spec.document import Document, NodePath, dotted
+from tqgen.spec.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
 
 _TAGGED: dict[str, type[BaseModel]] = {
     **{TAG + name: codec.Parameters for name, codec in CODECS.items()},

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tqgen.checks import HADAMARD, block_problems, nothing_stored, side_problems
+from tqgen.layout.checks import HADAMARD, block_problems, nothing_stored, side_problems
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import Problem, SideParameters
 from tqgen.diagnostics import Diagnostic, Related, SpecError
-from tqgen.expand import SIDES, expand, stored_parts
-from tqgen.identity import layout_id
+from tqgen.spec.expand import SIDES, expand, stored_parts
+from tqgen.layout.identity import layout_id
 from tqgen.layout import Field, Layout, Region, Rotation, Side
-from tqgen.models import Block, Spec
-from tqgen.rotations import pinned_signs
-from tqgen.walk import asked_alignment, walk
+from tqgen.spec.models import Block, Spec
+from tqgen.numerics.rotations import pinned_signs
+from tqgen.layout.walk import asked_alignment, walk
 
 
 def resolve(spec: Spec) -> Layout:

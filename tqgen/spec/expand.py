@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tqgen.codecs import CODECS
 from tqgen.layout import Part
-from tqgen.models import AlignedAxis, Block, Region, Spec
+from tqgen.spec.models import AlignedAxis, Block, Region, Spec
 
 SIDES = ("key", "value")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tqgen import floats, rotations
+from tqgen.numerics import floats, rotations
 from tqgen.codecs.base import Span
 from tqgen.layout import Side
 

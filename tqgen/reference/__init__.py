@@ -12,7 +12,8 @@ import math
 
 import numpy as np
 
-from tqgen import cache_bytes, exact_attention, floats, packing, rotations, transform
+from tqgen.numerics import floats, packing, rotations
+from tqgen.reference import cache_bytes, exact_attention, transform
 from tqgen.codecs.base import Span
 from tqgen.layout import Layout, Part, Side
 

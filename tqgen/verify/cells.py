@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from tqgen.patterns import PATTERNS
+from tqgen.verify.patterns import PATTERNS
 
 AXES: dict[str, tuple[str, ...]] = {
     "dtype": ("bf16", "fp16", "fp32"),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tqgen.cells import Cell
+from tqgen.verify.cells import Cell
 from tqgen.layout import Layout
-from tqgen.patterns import vectors
+from tqgen.verify.patterns import vectors
 
 GUARD = 0xEE
 GUARD_BYTES = 4096

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from ruamel.yaml import events as yaml
 
-from tqgen import scalars
+from tqgen.spec import scalars
 from tqgen.diagnostics import Diagnostic, Place, Related, SpecError
-from tqgen.events import events
-from tqgen.source import Source, check_text, unprintable
+from tqgen.spec.events import events
+from tqgen.spec.source import Source, check_text, unprintable
 
 NodePath = tuple[str | int, ...]  # ("block", "regions", 0, "name")
 

@@ -7,9 +7,9 @@ import re
 import textwrap
 from typing import Any
 
-from tqgen import scalars
+from tqgen.spec import scalars
 from tqgen.codecs.base import SideParameters
-from tqgen.models import Spec
+from tqgen.spec.models import Spec
 
 WIDTH = 100  # columns; a collection that is longer on one line is written in block style
 _PLAIN = re.compile(r"[A-Za-z0-9_.(/][A-Za-z0-9_ .(/)+=;*-]*")  # safe without quotes, also between brackets

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tqgen.form import Form
+from tqgen.layout.form import Form
 
 if TYPE_CHECKING:
     from tqgen.codecs.base import Codec, SideParameters
@@ -168,6 +168,6 @@ class Layout:
     def missing_bytes(self, block_size: int, num_kv_heads: int) -> int:
         """Bytes by which the fields of a launch do not fit into its block: 0 where they fit.
 
-        Only alignment whose padding depends on the launch can make a block too small; see `tqgen.resolve`.
+        Only alignment whose padding depends on the launch can make a block too small; see `tqgen.layout.resolve`.
         """
         return max(0, self.end.evaluate(block_size, num_kv_heads) - self.block_bytes(block_size, num_kv_heads))

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from tqgen.byte_map import ByteMap, RegionMap, Row
+from tqgen.layout.byte_map import ByteMap, RegionMap, Row
 
 LEGEND = "bs = block_size, H = num_kv_heads"
 HEADINGS = ("field", "bytes", "content", "aligned", "offset in the block")

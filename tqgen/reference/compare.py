@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tqgen import cache_bytes, floats, packing, reference
+from tqgen import reference
+from tqgen.numerics import floats, packing
+from tqgen.reference import cache_bytes
 from tqgen.codecs.base import Span
 from tqgen.layout import Field, Layout
 

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from tqgen.form import SIZES, Form
+from tqgen.layout.form import SIZES, Form
 from tqgen.layout import Field, Layout, Part, Region, Reserved, Side
 
 TOKEN_HEADS = SIZES["token"] * SIZES["head"]

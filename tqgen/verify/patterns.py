@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tqgen import floats
+from tqgen.numerics import floats
 from tqgen.layout import Side
 
 Shape = tuple[int, int, int]  # tokens, heads, head_dim

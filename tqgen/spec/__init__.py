@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from tqgen.diagnostics import Diagnostic, SpecError
-from tqgen.document import Document, parse_mapping
-from tqgen.dump import to_yaml
-from tqgen.expand import expand
-from tqgen.models import Origin, Spec
-from tqgen.overrides import apply_overrides
-from tqgen.schema_errors import empty_values, translate
-from tqgen.source import Source, read_file
+from tqgen.spec.document import Document, parse_mapping
+from tqgen.spec.dump import to_yaml
+from tqgen.spec.expand import expand
+from tqgen.spec.models import Origin, Spec
+from tqgen.spec.overrides import apply_overrides
+from tqgen.spec.schema_errors import empty_values, translate
+from tqgen.spec.source import Source, read_file
 
 __all__ = ["Spec", "dump_spec", "json_schema", "load_spec", "parse_spec"]
 

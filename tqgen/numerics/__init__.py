@@ -1,0 +1,1 @@
+"""Numbers: formats, packing, rotations, and how they are written into source."""
