@@ -11,7 +11,7 @@ from tqgen import manifest
 from tqgen.commands import usage
 from tqgen.layout.byte_map import ByteMap, byte_map
 from tqgen.commands.console import width_of
-from tqgen.commands.byte_map_text import columns
+from tqgen.layout.byte_map_text import columns
 
 
 def listing(as_json: bool) -> int:

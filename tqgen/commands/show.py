@@ -42,7 +42,7 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
 
         return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True)
     from tqgen.layout.byte_map import byte_map
-    from tqgen.commands.byte_map_text import render
+    from tqgen.layout.byte_map_text import render
 
     shown = byte_map(layout, launch)
     return render(shown, width_of(sys.stdout)), shown.to_json()

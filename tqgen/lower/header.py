@@ -1,39 +1,35 @@
-"""The comments at the head of a module: its byte map and its counts."""
+"""The text at the head of a module: what it is, its sizes, and its byte map."""
 
 from __future__ import annotations
 
-from tqgen.layout.byte_map import byte_map
+import textwrap
+
 from tqgen.layout import Layout
+from tqgen.layout.byte_map import byte_map
+from tqgen.layout.byte_map_text import table
+
+WIDTH = 120  # columns of the module
+COMMENT = "# "
 
 
 def comment_lines(layout: Layout) -> list[str]:
-    """The byte map as lines of a comment."""
+    """The byte map as lines of a comment, without the comment's sign."""
     mapped = byte_map(layout)
-    launch = mapped.launch
-    lines = [
-        f"Byte map of a block: block_size * num_kv_heads * {layout.slot_bytes} bytes. Offsets are from the block's start; the examples are",
-        f"token {launch.token} of head {launch.head} in a block of {launch.block_size} tokens and {launch.num_kv_heads} heads.",
-        "",
-    ]
-    table = [("field", "bytes", "width", "offset", "example")]
-    for region in mapped.regions:
-        table.append((f"region {region.name}: [{', '.join(region.order)}] from {region.base}", "", "", "", ""))
-        for row in region.rows:
-            example = "" if row.example is None else str(row.example)
-            table.append((f"  {row.name}", str(row.num_bytes), row.width, row.where, example))
-    return [*lines, *_columns(table)]
+    title = f"Byte map of a block of block_size * num_kv_heads * {layout.slot_bytes} bytes; offsets are from its start."
+    return [title, "", *table(mapped, WIDTH - len(COMMENT))]
 
 
-def _columns(table: list[tuple[str, ...]]) -> list[str]:
-    rows = [row for row in table if row[1]]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table[0]))]
-    written = []
-    for row in table:
-        if not row[1]:
-            written.append(row[0])
-        else:
-            written.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    return written
+def summary(layout: Layout) -> str:
+    """The spec's `doc` as it follows `\"""<name>: ` in a docstring: wrapped, and without a way out of the string."""
+    lead = f'"""{layout.name}: '
+    doc = " ".join(layout.doc.split()) or "a KV-cache layout."
+    lines = textwrap.wrap(lead + docstring_text(doc), WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).removeprefix(lead)
+
+
+def docstring_text(text: str) -> str:
+    """Text as it is written between triple quotes."""
+    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
 def facts(layout: Layout) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tqgen.layout.byte_map import ByteMap, RegionMap, Row
 
@@ -111,23 +111,35 @@ def _sizes(byte_map: ByteMap) -> list[str]:
     return lines
 
 
+def _legend(byte_map: ByteMap, last_column: str, width: int | None) -> list[str]:
+    """What the names in the offsets mean, and where the addresses are those of."""
+    launch = byte_map.launch
+    text = f"{LEGEND}; {last_column} at block size {launch.block_size} and {launch.num_kv_heads} heads"
+    for multiple in sorted({int(found) for form in _forms(byte_map) for found in re.findall(r"up(\d+)\(", form)}):
+        text = f"up{multiple}(x) = x rounded up to a multiple of {multiple}, {text}"
+    return [text] if width is None else _wrapped(text, width)
+
+
+def _forms(byte_map: ByteMap) -> Iterator[str]:
+    for region in byte_map.regions:
+        yield from (region.base, region.size)
+        yield from (row.where for row in _region_rows(region))
+
+
+def table(byte_map: ByteMap, width: int | None = None) -> list[str]:
+    """The rows of the byte map and their legend as lines of at most `width` columns, or of any length without one."""
+    example = f"token {byte_map.launch.token}, head {byte_map.launch.head}"
+    lines = _table(byte_map, example)
+    if width is None or max(map(len, lines)) <= width:
+        return [*lines, "", *_legend(byte_map, "the last column is an address", width)]
+    return [*_paragraphs(byte_map, example, width), "", *_legend(byte_map, "addresses", width)]
+
+
 def render(byte_map: ByteMap, width: int | None = None) -> str:
     """The byte map as text; never wider than `width` columns, or as wide as it needs where there is no width."""
-    launch = byte_map.launch
     head = [f"{byte_map.name}  {byte_map.doc}".rstrip(), f"layout {byte_map.layout_id}"]
     head += [f"{name.ljust(6)} {_side(dim, codec)}" for name, dim, codec in byte_map.sides]
-    example = f"token {launch.token}, head {launch.head}"
-    legend = (
-        f"{LEGEND}; the last column is an address at block size {launch.block_size} and {launch.num_kv_heads} heads"
-    )
-    rounded = sorted({int(found) for line in _table(byte_map, example) for found in re.findall(r"up(\d+)\(", line)})
-    for multiple in rounded:
-        legend = f"up{multiple}(x) = x rounded up to a multiple of {multiple}, {legend}"
-    body = _table(byte_map, example)
-    if width is not None and max(map(len, body)) > width:
-        body = _paragraphs(byte_map, example, width)
-        legend = f"{LEGEND}; addresses at block size {launch.block_size} and {launch.num_kv_heads} heads"
-    lines = [*head, "", *body, "", *_sizes(byte_map), "", legend]
+    lines = [*head, "", *table(byte_map, width), "", *_sizes(byte_map)]
     if width is not None:
         lines = [part for line in lines for part in (_wrapped(line, width) if len(line) > width else [line])]
     return "\n".join(lines) + "\n"
