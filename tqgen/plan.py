@@ -153,6 +153,72 @@ class TilePlan:
 
 
 @dataclass(frozen=True)
+class TileChoice:
+    """Tokens of one tile of attention, and the warps that work on it."""
+
+    tokens: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class AttentionSidePlan:
+    """How attention reads one side: a tile [tokens, size] of fp16 numbers, in which position p means an element.
+
+    A folded side holds bare numbers, and its scale and zero are applied to scores or probabilities. Any other side is
+    decoded first and divided by its largest magnitude.
+    """
+
+    folded: bool
+    why: str
+    size: int
+    element: str  # source over p
+    mask: str | None  # source over p
+    bits: int = 0
+    code_mask: int = 0
+    per_unit: int = 0
+    units: int = 0
+    words: int = 0
+    source: str = ""  # how units come out of 32-bit words: words | quads | halves
+    assembly: str = ""
+    constraints: str = ""
+    constants: tuple[int, ...] = ()
+    needs_capability: int = 0
+    order: str = ""  # source over `position`: which code of a unit comes at a position
+    centered_by: int | None = None  # numbers are code - centered_by
+    numbers: tuple[str, ...] = ()
+    format: str = ""
+    scale: str | None = None
+    zero: str | None = None
+    normalised: bool = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the assembly's results."""
+        return tuple(f"h{n}" for n in range(self.per_unit))
+
+    @property
+    def has_operands(self) -> bool:
+        """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
+        return bool(self.constants) or (bool(self.numbers) and self.centered_by is None)
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Fused decode attention."""
+
+    key: AttentionSidePlan
+    value: AttentionSidePlan
+    tile: TileChoice
+    tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
+    query_chunk: int  # rows of the rotation at a time
+    query_masked: bool
+    smallest_scale: str  # literal; smaller scales of values weigh like it
+    programs_per_processor: int
+    invariant_split: int  # tokens of a split at fixed positions
+    merge_many_rows: int  # query rows from which the merge takes 16 at a time
+
+
+@dataclass(frozen=True)
 class ModulePlan:
     """One generated module."""
 
@@ -181,6 +247,8 @@ class ModulePlan:
     unpack_signature: str
     has_spaces: bool
     uses_hardware_fp8: bool
+    attention: AttentionPlan | None
+    attention_arguments: tuple[Argument, ...]
     store_small: TilePlan
     store_large: TilePlan
     store_large_rows: int  # from this many rows on, `store_large`

@@ -150,7 +150,7 @@ def from_ordinals(order: np.ndarray, dtype: str) -> np.ndarray:
 
 def decode(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     """codes [..., D] * scale [..., groups] + zero [..., groups], in float64."""
-    grouped = codes.reshape(*scale.shape, -1)
+    grouped = codes.reshape(*scale.shape, codes.shape[-1] // scale.shape[-1])
     with np.errstate(invalid="ignore"):
         numbers = grouped * scale[..., None]
         numbers = numbers if zero is None else numbers + zero[..., None]

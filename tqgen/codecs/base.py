@@ -78,6 +78,21 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Folding:
+    """How attention takes a side apart: vector = number[code] * scale + zero, with one scale and zero for each token.
+
+    The tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and zero are folded into scores or
+    probabilities. `scale` and `zero` are source over the names of the stored metadata.
+    """
+
+    numbers: tuple[float, ...] | None  # for each code; None: the codes are numbers of `format`
+    format: str = ""  # e4m3 | e5m2
+    scale: str | None = None
+    zero: str | None = None
+    normalised: bool = False  # divide by the length of the numbers of a vector
+
+
+@dataclass(frozen=True)
 class KernelConstants:
     """What a codec's macros write. Subclasses add their own numbers, as literals; these are what every kernel asks.
 
@@ -146,6 +161,10 @@ class Codec:
     def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
         """What fp32 arithmetic may give for `decode`, [..., D], before it is rounded to an output dtype."""
         raise NotImplementedError
+
+    def folding(self, side: Side) -> Folding | None:
+        """How attention takes vectors apart; None where it has to decode them first."""
+        return None
 
     def kernel_constants(self, side: Side) -> KernelConstants:
         """Everything that the codec's macros write: all arithmetic is done here."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.codecs.uniform import SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
@@ -150,6 +150,14 @@ class Fp8Codec(Codec):
         if side.parameters.scale is None:
             return Span(numbers, numbers, numbers)
         return _grid.decode_span(numbers, parts["scale"], None)
+
+    def folding(self, side: Side) -> Folding | None:
+        parameters: Fp8Parameters = side.parameters
+        if parameters.scale is None:
+            return Folding(None, format=parameters.format)
+        if side.part("scale").count > 1:
+            return None
+        return Folding(None, format=parameters.format, scale="scale")
 
     def kernel_constants(self, side: Side) -> Fp8Kernel:
         parameters: Fp8Parameters = side.parameters

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen import codebooks
-from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -220,6 +220,16 @@ class MseCodec(Codec):
             error = np.where(decoded == 0, 0.0, relative * np.abs(decoded) + floats.SMALLEST_NORMAL)
             error = np.where(np.isfinite(decoded), error, 0.0)
         return Span(decoded - error, decoded, decoded + error)
+
+    def folding(self, side: Side) -> Folding | None:
+        parameters: MseParameters = side.parameters
+        sigma = fp32(side.head_dim**-0.5)
+        correct_at_load = parameters.norm_correction == "load"
+        return Folding(
+            numbers=codebooks.load(parameters.codebook, parameters.bits).levels,
+            scale="norm" if correct_at_load else f"norm * {sigma}",
+            normalised=correct_at_load,
+        )
 
     def kernel_constants(self, side: Side) -> MseKernel:
         parameters: MseParameters = side.parameters

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -163,6 +163,19 @@ class UniformCodec(Codec):
         from tqgen.codecs import _grid
 
         return _grid.decode_span(self.ordinals(side, parts["codes"]), parts["scale"], parts.get("zero"))
+
+    def folding(self, side: Side) -> Folding | None:
+        """Codes are counted from the middle of their range, so that scale and zero do not cancel in fp16 sums."""
+        parameters: UniformParameters = side.parameters
+        if side.part("scale").count > 1:
+            return None
+        center = 2 ** (parameters.bits - 1)
+        if parameters.symmetric:
+            # two's complement: codes from `center` on are negative
+            numbers = tuple(float(code if code < center else code - 2 * center) for code in range(2 * center))
+            return Folding(numbers, scale="scale")
+        numbers = tuple(float(code - center) for code in range(2 * center))
+        return Folding(numbers, scale="scale", zero=f"zero + {float(center)} * scale")
 
     def kernel_constants(self, side: Side) -> UniformKernel:
         parameters: UniformParameters = side.parameters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tqgen.layout import Layout
+from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, facts
 from tqgen.lower.sides import side_plan
-from tqgen.plan import Argument, Constant, ModulePlan, SidePlan, TilePlan
+from tqgen.plan import Argument, AttentionPlan, Constant, ModulePlan, SidePlan, TilePlan
 from tqgen.version import __version__
 
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
@@ -19,6 +20,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     """The plan of `layout`'s module; `spec_file` is named in its header."""
     sides = {side.name: side_plan(layout, side) for side in layout.sides}
     key, value = sides.get("key"), sides.get("value")
+    attention = attention_plan(layout, sides)
     widest = max(plan.lanes.size for plan in sides.values())
     large = MANY_ROWS.get(max(64, widest), FEW_ROWS)
     arguments = run_time_arguments(layout)
@@ -42,15 +44,17 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(layout, tuple(sides.values())),
+        helpers=helpers(layout, tuple(sides.values())) | attention_helpers(attention),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
-        constants=constants(layout, tuple(sides.values())),
+        constants=constants(layout, tuple(sides.values())) + operands(attention),
         store_signature=f"key, value, kv_cache, slot_mapping{', *' if keywords else ''}{keywords}",
         unpack_signature=f'kv_cache, slot_mapping, *, space="model", dtype=None, out=None{unpack_keywords}',
         has_spaces=any(side.rotation.kind != "none" or side.parameters.center for side in layout.sides),
         uses_hardware_fp8=any(plan.uses_hardware_fp8 for plan in sides.values()),
+        attention=attention,
+        attention_arguments=tuple(argument for argument in arguments if argument.name != "key_center"),
         store_small=FEW_ROWS,
         store_large=large,
         store_large_rows=MANY_FROM,
@@ -107,6 +111,26 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
         for table in sorted({*plan.encode_tables, *plan.decode_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
+
+
+def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
+    """The tables of the expansions of folded sides."""
+    if attention is None:
+        return ()
+    found = []
+    for name, side in (("key", attention.key), ("value", attention.value)):
+        if side.has_operands:
+            numbers = f", {name.upper()}_NUMBERS" if side.numbers and side.centered_by is None else ""
+            found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
+    return tuple(found)
+
+
+def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
+    if attention is None:
+        return frozenset()
+    sides = (attention.key, attention.value)
+    found = {"words"} if any(side.folded for side in sides) else set()
+    return frozenset(found | ({"operands"} if any(side.has_operands for side in sides) else set()))
 
 
 def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:

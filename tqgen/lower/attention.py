@@ -1,0 +1,113 @@
+"""Lower a side for fused attention: how the packed codes of a tile of tokens become a matrix of fp16 numbers."""
+
+from __future__ import annotations
+
+from tqgen.layout import Field, Layout, Side
+from tqgen.lower import ptx
+from tqgen.lower.lanes import next_power_of_two
+from tqgen.numerics.literals import fp32
+from tqgen.plan import AttentionPlan, AttentionSidePlan, SidePlan, TileChoice
+
+# Widths whose codes are taken from 32-bit words by assembly, eight at a time.
+WORD_BITS = (2, 3, 4)
+SMALLEST_WORD_DIM = 64
+
+# Rows of the query's rotation at a time: few, since the matrix waits in shared memory beside nothing else.
+QUERY_CHUNK = 32
+# 2**-60: weights are probability * scale relative to the largest, and the sum of probabilities alone must stay finite.
+SMALLEST_SCALE = 2.0**-60
+# Programs that a multiprocessor holds at once, about: splits are made to fill the device once.
+PROGRAMS_PER_PROCESSOR = 4
+INVARIANT_SPLIT = 1024
+MERGE_MANY_ROWS = 4096
+
+
+def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan | None:
+    """None for a layout that does not store both sides."""
+    if not (layout.key.is_stored and layout.value.is_stored):
+        return None
+    key = attention_side(layout, layout.key, plans["key"])
+    value = attention_side(layout, layout.value, plans["value"])
+    widest = max(key.size, value.size)
+    tile = TileChoice(tokens=64 if widest <= 128 else 32, warps=4)
+    small = TileChoice(tokens=32 if widest <= 128 else 16, warps=4)
+    chunk = min(QUERY_CHUNK, max(16, next_power_of_two(layout.key.head_dim)))
+    return AttentionPlan(
+        key=key,
+        value=value,
+        tile=tile,
+        tile_many_rows=small,
+        query_chunk=chunk,
+        query_masked=layout.key.head_dim % chunk != 0,
+        smallest_scale=fp32(SMALLEST_SCALE),
+        programs_per_processor=PROGRAMS_PER_PROCESSOR,
+        invariant_split=INVARIANT_SPLIT,
+        merge_many_rows=MERGE_MANY_ROWS,
+    )
+
+
+def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSidePlan:
+    fields = {field.part.name: field for field in layout.fields if field.side == side.name}
+    folding = side.codec.folding(side)
+    expansion = expansion_of(side, folding, fields["codes"])
+    if folding is None or expansion is None:
+        return AttentionSidePlan(
+            folded=False,
+            why=why_decoded(side, folding),
+            size=plan.lanes.size,
+            element=plan.lanes.index.replace("lane", "p") if not plan.lanes.is_plain else "p",
+            mask=plan.lanes.mask.replace("lane", "p") if plan.lanes.mask else None,
+        )
+    bits = side.part("codes").bits
+    order = expansion.order
+    natural = order == tuple(range(len(order)))
+    code = "p" if natural else "p // 8 * 8 + p % 2 * 4 + p % 8 // 2"
+    per_unit = len(order)
+    halves = side.parameters.packing == "halves" and bits < 8
+    shared = 8 // bits if bits in (1, 2, 4) else 8
+    part = side.head_dim // shared
+    element = code if not halves else f"({code}) % {shared} * {part} + ({code}) // {shared}"
+    numbers = folding.numbers or ()
+    centered = tuple(float(code - 2 ** (bits - 1)) for code in range(2**bits)) == numbers
+    return AttentionSidePlan(
+        folded=True,
+        why=f"codes become fp16 numbers {per_unit} at a time; scale and zero are folded out of the tile",
+        size=side.head_dim,
+        element=element,
+        mask=None,
+        bits=bits,
+        code_mask=2**bits - 1,
+        per_unit=per_unit,
+        units=side.head_dim // per_unit,
+        words=side.head_dim * bits // 32,
+        source={4: "words", 8: "words", 3: "quads", 2: "halves"}[bits],
+        assembly=expansion.assembly,
+        constraints=expansion.constraints,
+        constants=expansion.constants,
+        needs_capability=89 if folding.format == "e4m3" else 0,
+        order="position" if natural else "position // 2 + position % 2 * 4",
+        centered_by=2 ** (bits - 1) if centered else None,
+        numbers=tuple(fp32(number) for number in numbers),
+        format=folding.format,
+        scale=folding.scale,
+        zero=folding.zero,
+        normalised=folding.normalised,
+    )
+
+
+def expansion_of(side: Side, folding: object, codes: Field) -> ptx.Expansion | None:
+    """The assembly for a side, or None where its codes do not come in whole words of a power of two."""
+    bits = side.part("codes").bits
+    if folding is None or side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
+        return None
+    if folding.numbers is None:
+        return ptx.fp8_expansion(folding.format)
+    return ptx.expansion(bits, folding.numbers) if bits in WORD_BITS else None
+
+
+def why_decoded(side: Side, folding: object) -> str:
+    if folding is None:
+        return "vectors are decoded first: there is more than one scale a token, or none to fold"
+    if side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
+        return f"vectors are decoded first: {side.head_dim} elements are not whole words of a power of two"
+    return f"vectors are decoded first: no assembly for {side.part('codes').bits} bits"
