@@ -190,10 +190,11 @@ class AttentionSidePlan:
     scale: str | None = None
     zero: str | None = None
     normalised: bool = False
+    squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the assembly's results."""
+        """Names of the assembly's fp16 results."""
         return tuple(f"h{n}" for n in range(self.per_unit))
 
     @property
@@ -212,7 +213,7 @@ class AttentionPlan:
     tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
     query_chunk: int  # rows of the rotation at a time
     query_masked: bool
-    smallest_scale: str  # literal; smaller scales of values weigh like it
+    exponent_limit: int  # of the power of two that is taken out of a value's scale
     programs_per_processor: int
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time

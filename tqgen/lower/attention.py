@@ -14,8 +14,9 @@ SMALLEST_WORD_DIM = 64
 
 # Rows of the query's rotation at a time: few, since the matrix waits in shared memory beside nothing else.
 QUERY_CHUNK = 32
-# 2**-60: weights are probability * scale relative to the largest, and the sum of probabilities alone must stay finite.
-SMALLEST_SCALE = 2.0**-60
+# Weights are probability * scale relative to the largest such product; the sum of the probabilities alone, which may be
+# 2**60 times larger, must stay finite for any number of tokens.
+EXPONENT_LIMIT = 60
 # Programs that a multiprocessor holds at once, about: splits are made to fill the device once.
 PROGRAMS_PER_PROCESSOR = 4
 INVARIANT_SPLIT = 1024
@@ -39,7 +40,7 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         tile_many_rows=small,
         query_chunk=chunk,
         query_masked=layout.key.head_dim % chunk != 0,
-        smallest_scale=fp32(SMALLEST_SCALE),
+        exponent_limit=EXPONENT_LIMIT,
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
         invariant_split=INVARIANT_SPLIT,
         merge_many_rows=MERGE_MANY_ROWS,
@@ -92,6 +93,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         scale=folding.scale,
         zero=folding.zero,
         normalised=folding.normalised,
+        squares_per_one=ptx.SQUARES_PER_ONE,
     )
 
 
@@ -102,7 +104,7 @@ def expansion_of(side: Side, folding: object, codes: Field) -> ptx.Expansion | N
         return None
     if folding.numbers is None:
         return ptx.fp8_expansion(folding.format)
-    return ptx.expansion(bits, folding.numbers) if bits in WORD_BITS else None
+    return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if bits in WORD_BITS else None
 
 
 def why_decoded(side: Side, folding: object) -> str:

@@ -12,6 +12,9 @@ import struct
 from dataclasses import dataclass
 
 CODES = 8
+# Squares of numbers are summed as 16-bit integers, in two planes of bytes. Levels of a codebook for N(0, 1) reach 4.1
+# at 8 bits and 2.8 at 4, whose square is below 8.
+SQUARES_PER_ONE = 8192
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Expansion:
     lines: tuple[str, ...]
     order: tuple[int, ...]
     constants: tuple[int, ...] = ()
+    squares: bool = False  # one more output, 32 bits: the sum of the numbers' squares in units of 1 / SQUARES_PER_ONE
 
     @property
     def assembly(self) -> str:
@@ -31,7 +35,7 @@ class Expansion:
 
     @property
     def constraints(self) -> str:
-        return ",".join(["=h"] * len(self.order) + ["r"] * (1 + len(self.constants)))
+        return ",".join(["=h"] * len(self.order) + ["=r"] * self.squares + ["r"] * (1 + len(self.constants)))
 
 
 class _Constants:
@@ -86,7 +90,11 @@ def _pairs(lower: str) -> list[str]:
 
 
 def _look_up(
-    numbers: tuple[float, ...], selectors: tuple[str, str], signs: tuple[str, str] | None, constant: _Constants
+    numbers: tuple[float, ...],
+    selectors: tuple[str, str],
+    signs: tuple[str, str] | None,
+    constant: _Constants,
+    squares: str = "",
 ) -> list[str]:
     patterns = [half_bits(number) for number in numbers]
     upper = _table([pattern >> 8 for pattern in patterns], constant)
@@ -111,18 +119,33 @@ def _look_up(
             lines += ["prmt.b32 p, l, h, 0x5140;", "prmt.b32 q, l, h, 0x7362;"]
         first = 4 * half
         lines += [f"mov.b32 {{${first}, ${first + 1}}}, p;", f"mov.b32 {{${first + 2}, ${first + 3}}}, q;"]
+    if squares:
+        ones = constant(0x01010101)
+        fixed = [round(number * number * SQUARES_PER_ONE) for number in numbers]
+        planes = [_table([(square >> shift) & 0xFF for square in fixed], constant) for shift in (8, 0)]
+        lines.append("mov.u32 s, 0;")
+        for plane in planes:
+            if plane is planes[1]:
+                lines.append("shl.b32 s, s, 8;")
+            for selector in selectors:
+                lines += [f"prmt.b32 l, {plane}, {selector};", f"dp4a.u32.u32 s, l, {ones}, s;"]
+        lines.append(f"mov.b32 {squares}, s;")
     return lines
 
 
-def expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
-    """Assembly for the table `numbers` of 2**bits fp16 numbers; None where there is none better than a plain table."""
+def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> Expansion | None:
+    """Assembly for the table `numbers` of 2**bits fp16 numbers; None where there is none better than a plain table.
+
+    With `squares`, the numbers' squares are summed too.
+    """
     registers = ".reg .b32 x, y, z, h, l, s, p, q;"
     natural = tuple(range(CODES))
-    source = f"${CODES}"
-    constant = _Constants(CODES + 1)
+    source = f"${CODES + squares}"
+    sum_of_squares = f"${CODES}" if squares else ""
+    constant = _Constants(CODES + squares + 1)
     if bits <= 3:
-        lines = [registers, *_spread(bits, source), "shr.u32 z, x, 16;", *_look_up(numbers, ("x", "z"), None, constant)]
-        return Expansion(tuple(lines), natural, tuple(constant.values))
+        lines = [registers, *_spread(bits, source), "shr.u32 z, x, 16;", *_look_up(numbers, ("x", "z"), None, constant, sum_of_squares)]
+        return Expansion(tuple(lines), natural, tuple(constant.values), squares)
     if bits != 4:
         return None
     if numbers == tuple(float(n - 8) for n in range(16)):
@@ -140,9 +163,9 @@ def expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
             "and.b32 x, x, 0x77777777;",
             "shr.u32 z, x, 16;",
             f"shr.u32 y, {source}, 16;",
-            *_look_up(numbers[8:], ("x", "z"), (source, "y"), constant),
+            *_look_up(numbers[8:], ("x", "z"), (source, "y"), constant, sum_of_squares),
         ]
-        return Expansion(tuple(lines), natural, tuple(constant.values))
+        return Expansion(tuple(lines), natural, tuple(constant.values), squares)
     return None
 
 
