@@ -55,7 +55,8 @@ def sides(draw, head_dim, may_be_none=True):
         elif largest != head_dim or (draw(st.booleans()) and largest > 1):
             side["rotation_block"] = draw(st.sampled_from([2**n for n in range(1, largest.bit_length())]))
     unit = 8 // math.gcd(8, bits)
-    if unit > 1 and head_dim % unit == 0:
+    group = side.get("group", head_dim)
+    if unit > 1 and head_dim % unit == 0 and (group == head_dim or head_dim // unit % group == 0):
         side["packing"] = draw(st.sampled_from(["linear", "halves"]))
     side["center"] = draw(st.booleans())
     side["non_finite"] = draw(st.sampled_from(["propagate", "saturate"]))

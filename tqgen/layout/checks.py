@@ -120,6 +120,24 @@ def _packing_problems(
             path=(side, "packing"),
             help="use `packing: linear`",
         )
+    else:
+        yield from _straddling_groups(parameters, side, head_dim, unit)
+
+
+def _straddling_groups(parameters: SideParameters, side: str, head_dim: int, parts: int) -> Iterator[Problem]:
+    """A group that lies in two of the parts that are packed together would belong to two places of a tile at once."""
+    group, part = getattr(parameters, "group", None), head_dim // parts
+    if group is None or group == head_dim or head_dim % group or part % group == 0:
+        return
+    fitting = [n for n in range(2, part + 1) if part % n == 0 and (n % 8 == 0 or n & (n - 1) == 0)]
+    choice = f", or a group of {listed(list(map(str, fitting)), 'or')}" if fitting else ""
+    yield Problem(
+        code="TQ3402",
+        message=f"groups of {group} straddle the {parts} parts of {part} elements that `packing: halves` packs together",
+        path=(side, "packing"),
+        help=f"use `packing: linear`{choice}",
+        related=((side, "group"), f"{part} is not a multiple of {group}"),
+    )
 
 
 def nothing_stored(spec: Spec) -> Problem:
