@@ -173,6 +173,7 @@ class AttentionSidePlan:
     size: int
     element: str  # source over p
     mask: str | None  # source over p
+    code: str = ""  # source over p: the code in the row's bytes
     bits: int = 0
     code_mask: int = 0
     per_unit: int = 0
@@ -184,6 +185,8 @@ class AttentionSidePlan:
     constants: tuple[int, ...] = ()
     needs_capability: int = 0
     order: str = ""  # source over `position`: which code of a unit comes at a position
+    readers: int = 0  # threads that load one row, 16 bytes each
+    chunks: int = 0  # of 8 codes that one of them holds
     centered_by: int | None = None  # numbers are code - centered_by
     numbers: tuple[str, ...] = ()
     format: str = ""
@@ -211,6 +214,7 @@ class AttentionPlan:
     value: AttentionSidePlan
     tile: TileChoice
     tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
+    stages: int  # of the software pipeline over tiles
     query_chunk: int  # rows of the rotation at a time
     query_masked: bool
     exponent_limit: int  # of the power of two that is taken out of a value's scale

@@ -12,6 +12,9 @@ from tqgen.plan import AttentionPlan, AttentionSidePlan, SidePlan, TileChoice
 WORD_BITS = (2, 3, 4)
 SMALLEST_WORD_DIM = 64
 
+# Tiles that are loaded ahead of the one that is worked on.
+STAGES = 1
+
 # Rows of the query's rotation at a time: few, since the matrix waits in shared memory beside nothing else.
 QUERY_CHUNK = 32
 # Weights are probability * scale relative to the largest such product; the sum of the probabilities alone, which may be
@@ -38,6 +41,7 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         value=value,
         tile=tile,
         tile_many_rows=small,
+        stages=STAGES,
         query_chunk=chunk,
         query_masked=layout.key.head_dim % chunk != 0,
         exponent_limit=EXPONENT_LIMIT,
@@ -62,7 +66,12 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     bits = side.part("codes").bits
     order = expansion.order
     natural = order == tuple(range(len(order)))
-    code = "p" if natural else "p // 8 * 8 + p % 2 * 4 + p % 8 // 2"
+    # A thread loads 16 bytes of a row; its codes, 8 at a time, are dealt out over the tile so that neighbouring threads
+    # write neighbouring 16 bytes of shared memory.
+    held = 32 if bits == 3 else 16 * 8 // bits
+    readers, chunks = side.head_dim // held, held // 8
+    within = "p % 8" if natural else "(p % 2 * 4 + p % 8 // 2)"
+    code = f"p // 8 % {readers} * {held} + p // {8 * readers} * 8 + {within}"
     per_unit = len(order)
     halves = side.parameters.packing == "halves" and bits < 8
     shared = 8 // bits if bits in (1, 2, 4) else 8
@@ -76,6 +85,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         size=side.head_dim,
         element=element,
         mask=None,
+        code=code,
         bits=bits,
         code_mask=2**bits - 1,
         per_unit=per_unit,
@@ -86,6 +96,8 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         constraints=expansion.constraints,
         constants=expansion.constants,
         needs_capability=89 if folding.format == "e4m3" else 0,
+        readers=readers,
+        chunks=chunks,
         order="position" if natural else "position // 2 + position % 2 * 4",
         centered_by=2 ** (bits - 1) if centered else None,
         numbers=tuple(fp32(number) for number in numbers),
