@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from tqgen.commands.console import ERROR_FORMATS, Console
-from tqgen.diagnostics import Diagnostic, SpecError, did_you_mean
 from tqgen.commands.usage import USAGE, UsageError, parse_overrides, status_of
+from tqgen.diagnostics import Diagnostic, SpecError, did_you_mean
 from tqgen.version import __version__
 
 app = typer.Typer(
@@ -95,9 +95,9 @@ def show(
     head: Annotated[int | None, typer.Option(min=0, help="The addressed head.")] = None,
 ) -> Work:
     """Print the byte map of a spec, or another stage."""
-    from tqgen.layout.byte_map import Launch
     from tqgen.commands.show import STAGES
     from tqgen.commands.show import show as command
+    from tqgen.layout.byte_map import Launch
 
     _choose("--stage", stage, STAGES)
     default = Launch()
@@ -130,6 +130,45 @@ def list_(as_json: AsJson = False) -> Work:
     from tqgen.commands.listing import listing
 
     return partial(listing, as_json)
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A spec file, or the name of a shipped spec.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="What to compare it with.")],
+    as_json: AsJson = False,
+    set_: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of NEW, as in key.bits=4.")
+    ] = [],  # noqa: B006
+) -> Work:
+    """Print what differs between two layouts: moved fields, numerics, launchers.
+
+    The exit status is 0 where nothing does, names and comments apart, and 1 otherwise.
+    """
+    from tqgen.commands.diff import diff as command
+
+    return partial(command, [old, new], parse_overrides(set_), as_json)
+
+
+@app.command()
+def breaking(
+    against: Annotated[
+        str, typer.Option(metavar="REF|FOLDER", help="A git revision, or a folder of specs or generated modules.")
+    ],
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SPEC]...", help="Spec files, folders, or names of shipped specs; default all."),
+    ] = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Say whether layouts are what they were under their names.
+
+    Compares with a git revision or a folder, by category: LAYOUT (where bytes stand), NUMERICS (what they mean) and API
+    (what callers rely on).
+    """
+    from tqgen.commands.breaking import breaking as command
+
+    return partial(command, console, specs or [], against, as_json)
 
 
 @app.command()

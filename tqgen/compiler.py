@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tqgen.emit import emit
+from tqgen.emit import draft, emit
 from tqgen.layout import Layout
+from tqgen.layout.resolve import resolve
 from tqgen.lower import lower
 from tqgen.plan import ModulePlan
-from tqgen.layout.resolve import resolve
-from tqgen.spec import load_spec
-
-if TYPE_CHECKING:
-    from tqgen.spec import Spec
+from tqgen.spec import Spec, load_spec
 
 
 @dataclass(frozen=True)
@@ -36,9 +32,18 @@ class Compiled:
         """The module's text."""
         return emit(self.plan)
 
+    @cached_property
+    def draft(self) -> str:
+        """The module's text before formatting: the same program, much sooner."""
+        return draft(self.plan)
+
 
 def compile_spec(path: str | Path, overrides: Mapping[str, str] | None = None) -> Compiled:
     """Compile the spec at `path`; SpecError with every problem of the first stage that found one."""
-    spec = load_spec(path, dict(overrides or {}))
+    return compile_parsed(load_spec(path, dict(overrides or {})), Path(path).name)
+
+
+def compile_parsed(spec: Spec, file: str) -> Compiled:
+    """Compile a spec that was read; `file` is the name that the module's head gives. SpecError as `compile_spec`."""
     layout = resolve(spec)
-    return Compiled(spec, layout, lower(layout, Path(path).name))
+    return Compiled(spec, layout, lower(layout, file))

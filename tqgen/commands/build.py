@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tqgen import manifest, outputs
 from tqgen.commands import usage
 from tqgen.commands.console import Console
+from tqgen.commands.usage import UsageError
 from tqgen.diagnostics import Diagnostic, Place, SpecError
 from tqgen.outputs import Found, Output, State
-from tqgen.commands.usage import UsageError
 
 if TYPE_CHECKING:
     from tqgen.compiler import Compiled

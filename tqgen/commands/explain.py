@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tqgen import explanations
 from tqgen.commands import usage
-from tqgen.diagnostics import did_you_mean
 from tqgen.commands.usage import UsageError
+from tqgen.diagnostics import did_you_mean
 
 
 def explain(code: str | None) -> int:

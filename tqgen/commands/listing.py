@@ -9,8 +9,8 @@ from typing import Any
 
 from tqgen import manifest
 from tqgen.commands import usage
-from tqgen.layout.byte_map import ByteMap, byte_map
 from tqgen.commands.console import width_of
+from tqgen.layout.byte_map import ByteMap, byte_map
 from tqgen.layout.byte_map_text import columns
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tqgen.commands import usage
-from tqgen.layout.byte_map import Launch
 from tqgen.commands.console import width_of
+from tqgen.layout.byte_map import Launch
 
 STAGES = ("spec", "layout", "plan", "source")
 
@@ -37,8 +37,8 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
     spec = load_spec(path, overrides)
     layout = resolve(spec)
     if stage == "spec":
-        from tqgen.spec.expand import expand
         from tqgen.spec import dump_spec
+        from tqgen.spec.expand import expand
 
         return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True)
     from tqgen.layout.byte_map import byte_map

@@ -10,6 +10,7 @@ from typing import TypeVar
 from tqgen import manifest
 from tqgen.diagnostics import Diagnostic, Place, SpecError, did_you_mean
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 CLEAN, FINDINGS, USAGE = 0, 1, 2
@@ -65,13 +66,13 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:
     return overrides
 
 
-def each(paths: Sequence[Path], work: Callable[[Path], T]) -> list[T]:
-    """`work` of every path; SpecError with the problems of all where one of them has some."""
+def each(items: Iterable[S], work: Callable[[S], T]) -> list[T]:
+    """`work` of every item; SpecError with the problems of all where one of them has some."""
     results: list[T] = []
     problems: list[Diagnostic] = []
-    for path in paths:
+    for item in items:
         try:
-            results.append(work(path))
+            results.append(work(item))
         except SpecError as error:
             problems += error.diagnostics
     if problems:

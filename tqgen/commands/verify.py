@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqgen.commands import usage
+from tqgen.commands.console import Console
+from tqgen.commands.usage import UsageError
+from tqgen.diagnostics import Diagnostic
 from tqgen.verify import interpreter
 from tqgen.verify.cells import Cell
-from tqgen.commands.console import Console
-from tqgen.diagnostics import Diagnostic
-from tqgen.commands.usage import UsageError
 
 if TYPE_CHECKING:
-    from tqgen.reference.compare import Comparison
     from tqgen.compiler import Compiled
+    from tqgen.reference.compare import Comparison
     from tqgen.verify import Outcome
 
 DESCRIBED = 10  # failed cells that are described; all are counted

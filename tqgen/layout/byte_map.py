@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from tqgen.layout.form import SIZES, Form
 from tqgen.layout import Field, Layout, Part, Region, Reserved, Side
+from tqgen.layout.form import SIZES, Form
 
 TOKEN_HEADS = SIZES["token"] * SIZES["head"]
 BF16_BYTES = 2
@@ -118,8 +118,9 @@ def describe_width(side: Side, part: Part) -> str:
     return f"{width}{many}{packing}"
 
 
-def _where(entry: Field | Reserved, launch: Launch) -> str:
-    """The byte offset as a sum, its terms in the order of their size: what is outermost in memory comes first."""
+def where(entry: Field | Reserved, launch: Launch | None = None) -> str:
+    """The byte offset as a sum, its terms in the order of their size at `launch`: what is outermost comes first."""
+    launch = launch or Launch()
     terms = [(launch.evaluate(Form((term,))), str(Form((term,)))) for term in entry.base.terms]
     for index, stride in (("token", entry.token_stride), ("head", entry.head_stride)):
         form = str(stride)
@@ -134,10 +135,10 @@ def _row(layout: Layout, entry: Field | Reserved, launch: Launch) -> Row:
         for form, times in ((entry.base, 1), (entry.token_stride, launch.token), (entry.head_stride, launch.head))
     )
     if isinstance(entry, Reserved):
-        return Row("reserved", "reserved", entry.num_bytes, "", None, _where(entry, launch), example)
+        return Row("reserved", "reserved", entry.num_bytes, "", None, where(entry, launch), example)
     side = layout.key if entry.side == "key" else layout.value
     width = describe_width(side, entry.part)
-    return Row("field", entry.name, entry.part.num_bytes, width, entry.alignment, _where(entry, launch), example)
+    return Row("field", entry.name, entry.part.num_bytes, width, entry.alignment, where(entry, launch), example)
 
 
 def entry_bytes(entry: Field | Reserved) -> int:

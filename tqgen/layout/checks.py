@@ -12,9 +12,9 @@ from dataclasses import replace
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import Problem, SideParameters
 from tqgen.diagnostics import did_you_mean, listed
+from tqgen.layout import Part
 from tqgen.spec.document import NodePath
 from tqgen.spec.expand import SIDES
-from tqgen.layout import Part
 from tqgen.spec.models import AlignedAxis, Block, Entry, Region, Reserve, Spec
 
 HADAMARD = ("hadamard", "signed_hadamard")

@@ -21,13 +21,17 @@ def layout_id(sides: Iterable[Side], fields: Iterable[Field], slot_bytes: int) -
     The name and the text of a spec do not count, nor do names of regions, reserved bytes and alignment: of those,
     only the addresses that follow from them.
     """
-    facts = {
+    text = json.dumps(_exactly(facts(sides, fields, slot_bytes)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def facts(sides: Iterable[Side], fields: Iterable[Field], slot_bytes: int) -> dict[str, Any]:
+    """All that the id is a digest of, as plain data."""
+    return {
         "slot_bytes": slot_bytes,
-        "sides": [_side(side) for side in sides],
+        "sides": [side_facts(side) for side in sides],
         "fields": [_field(field) for field in sorted(fields, key=lambda field: field.name)],
     }
-    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def _field(field: Field) -> dict[str, Any]:
@@ -43,7 +47,8 @@ def _field(field: Field) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def side_facts(side: Side) -> dict[str, Any]:
+    """What an id holds of one side; only its codec where it is not stored."""
     if not side.is_stored:
         return {"side": side.name, "codec": side.parameters.codec}
     parameters = _plain(side.parameters)
@@ -59,13 +64,22 @@ def _side(side: Side) -> dict[str, Any]:
     }
     name, bits = parameters.get("codebook"), parameters.get("bits")
     if name is not None and bits is not None:
-        facts["levels"] = [level.hex() for level in codebooks.load(name, bits).levels]
+        facts["levels"] = list(codebooks.load(name, bits).levels)
         del parameters["codebook"]
     return facts
 
 
 def _plain(value: Any) -> Any:
-    """Parameters as JSON data; floats exactly, in hexadecimal."""
+    """Parameters as JSON data."""
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
-    return value.hex() if isinstance(value, float) else value
+    return value
+
+
+def _exactly(data: Any) -> Any:
+    """The data with floats in hexadecimal, which no printing rounds."""
+    if isinstance(data, dict):
+        return {key: _exactly(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_exactly(value) for value in data]
+    return data.hex() if isinstance(data, float) else data

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tqgen.layout.checks import HADAMARD, block_problems, nothing_stored, side_problems
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import Problem, SideParameters
 from tqgen.diagnostics import Diagnostic, Related, SpecError
-from tqgen.spec.expand import SIDES, expand, stored_parts
-from tqgen.layout.identity import layout_id
 from tqgen.layout import Field, Layout, Region, Rotation, Side
-from tqgen.spec.models import Block, Spec
-from tqgen.numerics.rotations import pinned_signs
+from tqgen.layout.checks import HADAMARD, block_problems, nothing_stored, side_problems
+from tqgen.layout.identity import layout_id
 from tqgen.layout.walk import asked_alignment, walk
+from tqgen.numerics.rotations import pinned_signs
+from tqgen.spec.expand import SIDES, expand, stored_parts
+from tqgen.spec.models import Block, Spec
 
 
 def resolve(spec: Spec) -> Layout:

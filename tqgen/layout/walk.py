@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tqgen.layout.form import SIZES, ZERO, Form
 from tqgen.layout import Field, Part, Region, Reserved
+from tqgen.layout.form import SIZES, ZERO, Form
 from tqgen.spec.models import AlignedAxis, Block, Entry, FieldItem, Reserve
 from tqgen.spec.models import Region as SpecRegion
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from ruamel.yaml import events as yaml
 
-from tqgen.spec import scalars
 from tqgen.diagnostics import Diagnostic, Place, Related, SpecError
+from tqgen.spec import scalars
 from tqgen.spec.events import events
 from tqgen.spec.source import Source, check_text, unprintable
 

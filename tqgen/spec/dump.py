@@ -7,8 +7,8 @@ import re
 import textwrap
 from typing import Any
 
-from tqgen.spec import scalars
 from tqgen.codecs.base import SideParameters
+from tqgen.spec import scalars
 from tqgen.spec.models import Spec
 
 WIDTH = 100  # columns; a collection that is longer on one line is written in block style

@@ -10,9 +10,9 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from tqgen.spec import scalars
 from tqgen.codecs import CODECS
 from tqgen.diagnostics import Diagnostic, did_you_mean, listed
+from tqgen.spec import scalars
 from tqgen.spec.document import Document, NodePath, dotted
 from tqgen.spec.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
 

@@ -1,0 +1,81 @@
+"""Whether a layout is still what it was: its spec, and its module as it was generated, against what is compiled now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tqgen import seal
+from tqgen.compiler import Compiled, compile_parsed
+from tqgen.diagnostics import SpecError
+from tqgen.difference import Change, interface
+from tqgen.difference.archive import Archive
+from tqgen.difference.versions import Version, changes, version_of
+from tqgen.spec import Spec, parse_spec
+
+
+class Status(Enum):
+    """What became of a layout."""
+
+    SAME = "same"
+    COMPATIBLE = "compatible"  # only the interface grew
+    CHANGED = "changed"
+    NEW = "new"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one layout, and how it was written before.
+
+    `recorded_id` is set where the module as it was generated carries another `layout_id` than the compiler gives the
+    old spec now.
+    """
+
+    name: str
+    path: Path
+    status: Status
+    changes: tuple[Change, ...] = ()
+    old: Spec | None = None
+    new: Compiled | None = None
+    recorded_id: str | None = None
+
+
+def verdict(path: Path, new: Compiled, module: Path, against: Archive) -> Verdict:
+    """Compare a spec and the module that belongs to it with their earlier versions.
+
+    SpecError where the old spec gave a module, but is none that this compiler takes. An old spec without a module that
+    is wrong was never in use. ArchiveError where the archive cannot be read.
+    """
+    old_module = against.read(module)
+    old_module = old_module if old_module and seal.is_sealed(old_module) else None
+    old = _old(path, against, strict=old_module is not None)
+    if old is None and old_module is None:
+        return Verdict(new.name, path, Status.NEW, new=new)
+    recorded = interface.recorded_id(old_module) if old_module else None
+    before = old or new  # without the old spec, what can be seen is the id and the interface
+    found = tuple(changes(_version(before, old_module), version_of(new)))
+    drifted = recorded if recorded not in (None, before.layout.layout_id) else None
+    breaks = drifted is not None or any(change.breaks for change in found)
+    status = Status.CHANGED if breaks else Status.COMPATIBLE if found else Status.SAME
+    return Verdict(new.name, path, status, found, old.spec if old else None, new, drifted)
+
+
+def _old(path: Path, against: Archive, *, strict: bool) -> Compiled | None:
+    text = against.read(path)
+    if text is None:
+        return None
+    try:
+        return compile_parsed(parse_spec(text, against.label(path)), path.name)
+    except SpecError:
+        if strict:
+            raise
+        return None
+
+
+def _version(compiled: Compiled, module: str | None) -> Version:
+    try:
+        return version_of(compiled, module)
+    except ValueError:  # a module that was edited into something else tells nothing
+        return version_of(compiled)
