@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tqgen.layout import Layout
 from tqgen.lower.attention import attention_plan
-from tqgen.lower.header import comment_lines, facts
+from tqgen.lower.header import comment_lines, docstring_text, facts, summary
 from tqgen.lower.sides import side_plan
 from tqgen.plan import Argument, AttentionPlan, Constant, ModulePlan, SidePlan, TilePlan
 from tqgen.version import __version__
@@ -29,8 +29,8 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     unpack_keywords = "".join(f", {argument.name}=None" for argument in arguments)
     return ModulePlan(
         name=layout.name,
-        doc=layout.doc.strip() or "a KV-cache layout.",
-        spec_file=spec_file,
+        doc=summary(layout),
+        spec_file=docstring_text(spec_file),
         version=__version__,
         layout_id=layout.layout_id,
         key=key,
