@@ -179,7 +179,7 @@ class AttentionSidePlan:
     per_unit: int = 0
     units: int = 0
     words: int = 0
-    source: str = ""  # how units come out of 32-bit words: words | quads | halves
+    source: str = ""  # how units come out of memory: words | shifted | pairs | halves
     assembly: str = ""
     constraints: str = ""
     constants: tuple[int, ...] = ()
@@ -187,6 +187,7 @@ class AttentionSidePlan:
     order: str = ""  # source over `position`: which code of a unit comes at a position
     readers: int = 0  # threads that load one row, 16 bytes each
     chunks: int = 0  # of 8 codes that one of them holds
+    run: int = 0  # of its chunks that stay neighbours in the tile
     centered_by: int | None = None  # numbers are code - centered_by
     numbers: tuple[str, ...] = ()
     format: str = ""

@@ -129,7 +129,9 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     if attention is None:
         return frozenset()
     sides = (attention.key, attention.value)
-    found = {"words"} if any(side.folded for side in sides) else set()
+    found = {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
+    found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
+    found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
     return frozenset(found | ({"operands"} if any(side.has_operands for side in sides) else set()))
 
 

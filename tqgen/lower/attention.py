@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tqgen.layout import Field, Layout, Side
+from tqgen.layout import Field, Layout, Reserved, Side
 from tqgen.lower import ptx
 from tqgen.lower.lanes import next_power_of_two
 from tqgen.numerics.literals import fp32
@@ -14,6 +14,9 @@ SMALLEST_WORD_DIM = 64
 
 # Tiles that are loaded ahead of the one that is worked on.
 STAGES = 1
+
+# 16-byte groups of shared memory's banks.
+BANK_GROUPS = 8
 
 # Rows of the query's rotation at a time: few, since the matrix waits in shared memory beside nothing else.
 QUERY_CHUNK = 32
@@ -54,7 +57,7 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
 def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSidePlan:
     fields = {field.part.name: field for field in layout.fields if field.side == side.name}
     folding = side.codec.folding(side)
-    expansion = expansion_of(side, folding, fields["codes"])
+    expansion = expansion_of(layout, side, folding, fields["codes"])
     if folding is None or expansion is None:
         return AttentionSidePlan(
             folded=False,
@@ -66,12 +69,16 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     bits = side.part("codes").bits
     order = expansion.order
     natural = order == tuple(range(len(order)))
-    # A thread loads 16 bytes of a row; its codes, 8 at a time, are dealt out over the tile so that neighbouring threads
-    # write neighbouring 16 bytes of shared memory.
-    held = 32 if bits == 3 else 16 * 8 // bits
+    # A thread loads 16 bytes of a row and writes its fp16 numbers to shared memory 16 bytes, a chunk of 8 codes, at a
+    # time. Eight such writes go at once, to 8 / readers rows; shared memory is laid out so that the chunk's number, the
+    # row's lower bits xored in, says which banks they take. Runs of 8 / readers chunks make them all different.
+    source = source_of(layout, fields["codes"])
+    held = {"words": 16 * 8 // bits, "halves": 16 * 8 // bits, "shifted": 8, "pairs": 16}[source]
     readers, chunks = side.head_dim // held, held // 8
+    run = min(chunks, max(1, BANK_GROUPS // readers))
     within = "p % 8" if natural else "(p % 2 * 4 + p % 8 // 2)"
-    code = f"p // 8 % {readers} * {held} + p // {8 * readers} * 8 + {within}"
+    reader, chunk = f"p // {8 * run} % {readers}", f"p // {8 * run * readers} * {run} + p // 8 % {run}"
+    code = f"({reader}) * {held} + ({chunk}) * 8 + {within}"
     per_unit = len(order)
     halves = side.parameters.packing == "halves" and bits < 8
     shared = 8 // bits if bits in (1, 2, 4) else 8
@@ -91,13 +98,14 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         per_unit=per_unit,
         units=side.head_dim // per_unit,
         words=side.head_dim * bits // 32,
-        source={4: "words", 8: "words", 3: "quads", 2: "halves"}[bits],
+        source=source,
         assembly=expansion.assembly,
         constraints=expansion.constraints,
         constants=expansion.constants,
         needs_capability=89 if folding.format == "e4m3" else 0,
         readers=readers,
         chunks=chunks,
+        run=run,
         order="position" if natural else "position // 2 + position % 2 * 4",
         centered_by=2 ** (bits - 1) if centered else None,
         numbers=tuple(fp32(number) for number in numbers),
@@ -109,13 +117,33 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     )
 
 
-def expansion_of(side: Side, folding: object, codes: Field) -> ptx.Expansion | None:
+def source_of(layout: Layout, codes: Field) -> str:
+    """How packed units are loaded: whole aligned words, or words around them that are shifted into place."""
+    bits = codes.part.bits
+    if bits == 3:
+        return "pairs"
+    if bits == 4 and codes.alignment == 2 and has_bytes_after(layout, codes):
+        return "shifted"
+    return "halves" if bits == 2 else "words"
+
+
+def has_bytes_after(layout: Layout, codes: Field) -> bool:
+    """Whether words may be read around a field's bytes: no bytes of somebody else, and none after the block."""
+    if any(isinstance(entry, Reserved) for region in layout.regions for entry in region.entries):
+        return False
+    last = layout.regions[-1].entries[-1]
+    return last is not codes
+
+
+def expansion_of(layout: Layout, side: Side, folding: object, codes: Field) -> ptx.Expansion | None:
     """The assembly for a side, or None where its codes do not come in whole words of a power of two."""
     bits = side.part("codes").bits
     if folding is None or side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
         return None
     if folding.numbers is None:
         return ptx.fp8_expansion(folding.format)
+    if bits == 3 and (codes.alignment < 2 or not has_bytes_after(layout, codes)):
+        return None
     return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if bits in WORD_BITS else None
 
 
