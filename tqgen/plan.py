@@ -170,6 +170,7 @@ class AttentionSidePlan:
 
     folded: bool
     why: str
+    raw: tuple[str, ...]  # names of what is loaded for a tile
     size: int
     element: str  # source over p
     mask: str | None  # source over p
@@ -215,6 +216,7 @@ class AttentionPlan:
     value: AttentionSidePlan
     tile: TileChoice
     tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
+    prefetch: bool  # a tile is loaded while the one before it is worked on
     stages: int  # of the software pipeline over tiles
     query_chunk: int  # rows of the rotation at a time
     query_masked: bool

@@ -44,6 +44,7 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         value=value,
         tile=tile,
         tile_many_rows=small,
+        prefetch=key.folded and value.folded,
         stages=STAGES,
         query_chunk=chunk,
         query_masked=layout.key.head_dim % chunk != 0,
@@ -62,6 +63,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         return AttentionSidePlan(
             folded=False,
             why=why_decoded(side, folding),
+            raw=(f"{side.name}_vector",),
             size=plan.lanes.size,
             element=plan.lanes.index.replace("lane", "p") if not plan.lanes.is_plain else "p",
             mask=plan.lanes.mask.replace("lane", "p") if plan.lanes.mask else None,
@@ -89,6 +91,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     return AttentionSidePlan(
         folded=True,
         why=f"codes become fp16 numbers {per_unit} at a time; scale and zero are folded out of the tile",
+        raw=(f"{side.name}_units", *(field.name for field in plan.metadata)),
         size=side.head_dim,
         element=element,
         mask=None,
