@@ -56,7 +56,8 @@ def sides(draw, head_dim, may_be_none=True):
             side["rotation_block"] = draw(st.sampled_from([2**n for n in range(1, largest.bit_length())]))
     unit = 8 // math.gcd(8, bits)
     group = side.get("group", head_dim)
-    if unit > 1 and head_dim % unit == 0 and (group == head_dim or head_dim // unit % group == 0):
+    full = head_dim >= 16 and head_dim & (head_dim - 1) == 0
+    if unit > 1 and head_dim % unit == 0 and (full or group == head_dim or head_dim // unit % group == 0):
         side["packing"] = draw(st.sampled_from(["linear", "halves"]))
     side["center"] = draw(st.booleans())
     side["non_finite"] = draw(st.sampled_from(["propagate", "saturate"]))

@@ -54,8 +54,9 @@ def quantize(grid: Grid, groups: int, rotated: np.ndarray, error: np.ndarray, di
             ends = _in_intervals(grid, elements - margin, elements + margin, division_ulps)
     spans = {}
     for name, values in exact.items():
-        # A group that is not finite has one right result, and no interval may lose what fp32 gives.
-        finite = np.isfinite(exact["scale"])
+        # A group that is not finite has one right result, and no interval may lose what fp32 gives. A scale that is too
+        # large for its dtype alone is infinite, in a group that is not.
+        finite = ~np.isnan(exact["scale"])
         finite = finite[..., None] if name == "codes" else finite
         low = np.where(finite, np.fmin(ends[0][name], values), values)
         high = np.where(finite, np.fmax(ends[1][name], values), values)

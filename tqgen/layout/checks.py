@@ -19,6 +19,7 @@ from tqgen.spec.models import AlignedAxis, Block, Entry, Region, Reserve, Spec
 
 HADAMARD = ("hadamard", "signed_hadamard")
 AXES = ("token", "head", "field")
+FULL_TILE = 16  # vectors of this many elements, and of larger powers of two, fill a tile
 PLURAL = {"key": "keys", "value": "values"}
 
 
@@ -125,8 +126,14 @@ def _packing_problems(
 
 
 def _straddling_groups(parameters: SideParameters, side: str, head_dim: int, parts: int) -> Iterator[Problem]:
-    """A group that lies in two of the parts that are packed together would belong to two places of a tile at once."""
+    """A group that lies in several of the parts that are packed together, of vectors that do not fill a tile.
+
+    A vector that fills its tile is seen as groups and as parts by turns. Any other is padded part by part, and a group
+    that straddles parts would not be one piece.
+    """
     group, part = getattr(parameters, "group", None), head_dim // parts
+    if head_dim >= FULL_TILE and head_dim & (head_dim - 1) == 0:
+        return
     if group is None or group == head_dim or head_dim % group or part % group == 0:
         return
     fitting = [n for n in range(2, part + 1) if part % n == 0 and (n % 8 == 0 or n & (n - 1) == 0)]
