@@ -51,6 +51,9 @@ class EncodedPlan:
     view: tuple[int, ...]
     unit_axes: tuple[tuple[int, str], ...]  # axis of the tile of rows, source of the shifts along it
     words: bool  # units of three bytes are stored four at a time as three 32-bit words
+    whole_words: bool  # units are 32-bit words
+    unit_bytes: int
+    pair_shifts: tuple[int, ...]  # of the second and further pairs of codes in a unit
     word_lanes: LanesPlan | None
 
 
@@ -80,12 +83,14 @@ class RotationPlan:
     product: str  # the function that multiplies
     signs: tuple[int, ...]
     scale: str  # literal
+    scale_squared: str  # literal
     is_scaled: bool
     chunk: int
     chunks: int
     inner: str  # the index along the chunk
     vector_mask: str
     matrix_mask: str | None
+    dealt: bool  # the store has a copy of the matrix with its columns in the order of the lanes
     column_chunk: int
     column_chunks: int
     columns_masked: bool
@@ -113,6 +118,7 @@ class SidePlan:
     constants: Any  # what the codec's macros write
     encode_tables: tuple[str, ...]
     decode_tables: tuple[str, ...]
+    correct_tables: tuple[str, ...]
     encode_options: tuple[str, ...]  # constants that the encoder takes
     uses_hardware_fp8: bool
     codes: FieldPlan

@@ -108,9 +108,9 @@ class KernelConstants:
         return ()
 
     @property
-    def encode_takes_rows(self) -> bool:
-        """The encoder takes ROWS, as it does for grouped sides anyway."""
-        return False
+    def correct_tables(self) -> tuple[str, ...]:
+        """The table with which `_correct` mends the first metadata once the codes are packed; none: there is no such step."""
+        return ()
 
     def table_source(self, table: str, side_name: str) -> str:
         """Source of a table's tensor on `device`."""

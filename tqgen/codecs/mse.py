@@ -44,6 +44,42 @@ WIDEST_PAIRED = 4
 CELL_MARGIN = 0.002
 
 
+# Widest codes that are found by comparisons; wider ones would need more of them than a look-up costs.
+WIDEST_SEARCHED = 4
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """One comparison of a binary search over the positive edges."""
+
+    name: str
+    literal: str  # the edge, in the first step
+    edge: str  # source: selects the edge by the steps before; empty in the first step
+    weight: int  # of the step's outcome in the cell's number
+
+
+def search_steps(edges: tuple[str, ...]) -> tuple[SearchStep, ...]:
+    """Binary search over 2**n - 1 ascending positive edges, given as literals."""
+    names = ("upper", "above", "beyond")
+    steps: list[SearchStep] = []
+    weight = (len(edges) + 1) // 2
+
+    def select(low: int, high: int, taken: list[SearchStep]) -> str:
+        middle = edges[(low + high) // 2 - 1]
+        if not taken:
+            return middle
+        first, *rest = taken
+        half = (low + high) // 2
+        return f"tl.where({first.name}, {select(half, high, rest)}, {select(low, half, rest)})"
+
+    while weight:
+        source = select(0, len(edges) + 1, steps)
+        first = not steps
+        steps.append(SearchStep(names[len(steps)], source if first else "", "" if first else source, weight))
+        weight //= 2
+    return tuple(steps)
+
+
 @dataclass(frozen=True)
 class MseKernel(KernelConstants):
     """What the macros of `mse` write; numbers are literals.
@@ -64,21 +100,31 @@ class MseKernel(KernelConstants):
     correct_at_store: bool
     correct_at_load: bool
     paired: bool  # squares of levels are looked up for two codes at once
+    search: tuple[SearchStep, ...]  # how a code is found by comparisons; empty: by a table of cells
+    strict_side: str  # the sign of z whose edges belong to the cell nearer to zero
+    when_mirrored: str  # source of a code over `cell`
+    otherwise: str
 
     needs_norm = True
     decode_tables = ("levels",)
 
     @property
     def encode_tables(self) -> tuple[str, ...]:
-        return ("cells",) + (("squares",) if self.paired else ("levels",)) * self.correct_at_store
+        cells = ("cells",) * (not self.search and self.bits > 1)
+        return cells + ("levels",) * (self.correct_at_store and not self.paired)
 
     @property
-    def encode_takes_rows(self) -> bool:
-        return self.paired
+    def correct_tables(self) -> tuple[str, ...]:
+        return ("squares",) * self.paired
+
+    @property
+    def pair_mask(self) -> int:
+        """The bits of two codes."""
+        return 4**self.bits - 1
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        return ("cells",) + ("pair_squares",) * self.paired
+        return ("cells",) * (not self.search and self.bits > 1) + ("pair_squares",) * self.paired
 
     def table_source(self, table: str, side_name: str) -> str:
         if table == "cells":
@@ -152,6 +198,9 @@ class MseCodec(Codec):
         edges, levels = np.array(table.edges), np.array(table.levels)
         # Guard, division, the factor sqrt(D) and the edge itself are each rounded to fp32, some of them twice.
         slack = (8 + 2 * division_ulps) * floats.ROUNDING
+        if side.rotation.is_hadamard and parameters.non_finite == "propagate":
+            # The length is taken after the rotation, where Inf may have become NaN: either is stored as NaN.
+            norm = Span(*(np.where(np.isfinite(n), n, np.nan) for n in norm.ends))
         shortest, length, longest = (n[..., None] + NORM_GUARD for n in (norm.low, norm.exact, norm.high))
 
         def codes(y: np.ndarray, divisor: np.ndarray, relative: float) -> np.ndarray:
@@ -236,6 +285,8 @@ class MseCodec(Codec):
         table = codebooks.load(parameters.codebook, parameters.bits)
         per_sigma, offset, num_cells = cells(table.edges, side.head_dim)
         correct_at_store = parameters.norm_correction == "store"
+        searched = 2 <= parameters.bits <= WIDEST_SEARCHED
+        up, zero_code = parameters.tie == "up", len(table.levels) // 2
         return MseKernel(
             bits=parameters.bits,
             codebook=parameters.codebook,
@@ -249,6 +300,10 @@ class MseCodec(Codec):
             levels=tuple(fp32(level * side.head_dim**-0.5) for level in table.levels),
             correct_at_store=correct_at_store,
             correct_at_load=parameters.norm_correction == "load",
+            search=search_steps(tuple(fp32(edge) for edge in table.edges if edge > 0)) if searched else (),
+            strict_side="<" if up else ">",
+            when_mirrored=f"{zero_code - 1} - cell" if up else f"{zero_code} + cell",
+            otherwise=f"{zero_code} + cell" if up else f"{zero_code - 1} - cell",
             paired=correct_at_store and parameters.bits <= WIDEST_PAIRED and side.head_dim in POWERS_OF_TWO,
         )
 

@@ -53,9 +53,14 @@ class Rotation:
         return self.kind in ("hadamard", "signed_hadamard")
 
     @property
+    def matrix_exponent(self) -> int:
+        """Kernels multiply by a Hadamard matrix of +-2**matrix_exponent: exact, and close to orthogonal."""
+        return -(self.size.bit_length() // 2) if self.is_hadamard else 0
+
+    @property
     def scale(self) -> float:
-        """What a product with the matrix of +1 and -1 has to be multiplied by; 1 for other kinds."""
-        return self.size**-0.5 if self.is_hadamard else 1.0
+        """What a product with that matrix has to be multiplied by, 1 or sqrt(2); 1 for other kinds."""
+        return float((2.0 ** (-2 * self.matrix_exponent) / self.size) ** 0.5) if self.is_hadamard else 1.0
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tqgen.version import __version__
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
 # larger tiles, as long as the tile fits the registers.
 FEW_ROWS = TilePlan(rows=16, warps=4)
-MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 8), 256: TilePlan(32, 8)}
+MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
 
 
@@ -108,7 +108,9 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
             signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
             source = f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
             found.append(Constant(f"{side.name}_rotation", source))
-        for table in sorted({*plan.encode_tables, *plan.decode_tables}):
+            if plan.rotation.dealt:
+                found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
+        for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
 
@@ -144,6 +146,8 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found |= {field.dtype, f"u{8 * field.item_bytes}"}
         if plan.packing.wide:
             found.add(f"u{plan.packing.bits}")
+        if plan.encoded.whole_words:
+            found.add("store_words")
         if plan.encoded.words:
             found.add("u32")
         if plan.saturate:
@@ -152,6 +156,8 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found.add("matrix_product")
         elif plan.rotation.kind != "none":
             found |= {"signs_product", "hadamard"}
+        if plan.rotation.dealt:
+            found.add("dealt")
         if plan.rotation.kind == "signed_hadamard":
             found.add("signs")
     return frozenset(found)

@@ -16,6 +16,7 @@ SIGNS_TILE_BYTES = 32 * 1024
 MATRIX_TILE_BYTES = 16 * 1024
 BF16_BYTES = 2
 
+WORD_BITS = 4  # codes of which eight are packed into one 32-bit word
 WIDEST_ALIGNMENT = 16  # what a launch tells of the cache's alignment at most
 
 # What `saturate` lets in. With fp16 metadata nothing larger could be stored; otherwise the square of any vector's
@@ -94,10 +95,11 @@ def packing_plan(side: Side, shape: Tile) -> PackingPlan:
 def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, Lanes]:
     """The tile of the store, and its lanes."""
     bits = side.part("codes").bits
-    unit = codes_per_unit(bits)
     halves = side.parameters.packing == "halves"
     full = shape.elements.is_full and shape.elements.is_plain
     rotated = side.rotation.kind != "none"
+    whole_words = bits == WORD_BITS and full and not halves and side.head_dim >= 32
+    unit = 32 // bits if whole_words else codes_per_unit(bits)
     if rotated and full and not grouped and not halves and unit > 2 and side.head_dim >= 4 * unit:
         lanes, units = fragment_order(side.head_dim, unit)
         view = tuple(axis.padded for axis in lanes.axes)
@@ -108,6 +110,8 @@ def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, L
         if halves:
             view, unit_axes = (unit, units.size), ((1, position),)
         else:
+            if whole_words:
+                units = Lanes((Axis(side.head_dim // unit, side.head_dim // unit, 1),))
             view, unit_axes = (units.size, unit), ((2, position),)
     words = unit * bits == 24 and full and side.head_dim >= 4 * unit and units.axes[0].padded % 4 == 0
     word_lanes = None
@@ -125,6 +129,9 @@ def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, L
         view=view,
         unit_axes=unit_axes if unit > 1 else (),
         words=words,
+        whole_words=whole_words,
+        unit_bytes=unit * bits // 8,
+        pair_shifts=tuple(range(2 * bits, unit * bits, 2 * bits)),
         word_lanes=lanes_plan(word_lanes) if word_lanes else None,
     )
     return plan, lanes
@@ -158,6 +165,7 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
         product="_signs_product" if rotation.is_hadamard else "_matrix_product",
         signs=rotation.signs,
         scale=fp32(rotation.scale),
+        scale_squared=fp32(rotation.scale**2),
         is_scaled=rotation.scale != 1.0,
         chunk=rows,
         chunks=row_chunks,
@@ -167,6 +175,7 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
             [f"({inner} < {head_dim})[:, None]"] * masked + ["in_vector[None, :]"] * (encoded_mask is not None)
         )
         or None,
+        dealt=rotation.is_hadamard and not lanes.is_plain,
         column_chunk=columns,
         column_chunks=column_chunks,
         columns_masked=head_dim % columns != 0,
@@ -207,7 +216,8 @@ def side_plan(layout: Layout, side: Side) -> SidePlan:
         constants=constants,
         encode_tables=constants.encode_tables,
         decode_tables=constants.decode_tables,
-        encode_options=("ROWS",) * (shape.groups.size > 1 or constants.encode_takes_rows)
+        correct_tables=constants.correct_tables,
+        encode_options=("ROWS",) * (shape.groups.size > 1)
         + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
         uses_hardware_fp8=constants.uses_hardware_fp8,
         codes=fields["codes"],
