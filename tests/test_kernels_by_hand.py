@@ -1,0 +1,340 @@
+"""Generated kernels against results that were computed by hand, and against themselves in another order.
+
+The reference is not asked here: these bytes are right whatever it says.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from kernels import kernels_of
+
+from tqgen.verify import device
+
+GUARD = 0xEE
+UNIFORM = {"codec": "uniform", "scale": {"dtype": "fp32"}, "zero": {"dtype": "fp32"}}
+NONE = {"codec": "none"}
+MSE4 = {"codec": "mse", "bits": 4, "rotation": "hadamard"}
+
+
+def kernels(key=NONE, value=NONE, *, head_dim=128, block="aos"):
+    data = {"tqgen": 1, "name": "by_hand", "head_dim": head_dim, "key": key, "value": value, "block": block}
+    return kernels_of(json.dumps(data))
+
+
+def filled(made, num_blocks, block_size, heads):
+    return torch.full_like(made.module.allocate(num_blocks, block_size, heads, device=device()), GUARD)
+
+
+def stored(side, vectors, *, dtype=torch.float32, where="value", head_dim=None, **run_time):
+    """The bytes of each part of vectors [N, D], one token and one head each, as uint8 [N, bytes]."""
+    tensor = torch.as_tensor(np.atleast_2d(vectors)).to(dtype).to(device())[:, None]
+    made = kernels(**{where: side}, head_dim=head_dim or tensor.shape[-1])
+    cache = filled(made, 1, len(tensor), 1)
+    given = {"key": None, "value": None, where: tensor}
+    made.module.store(given["key"], given["value"], cache, torch.arange(len(tensor), device=device()), **run_time)
+    flat = cache.reshape(-1).cpu().numpy()
+    found = {}
+    for field in made.layout.fields:
+        places = [field.address(token, 0, len(tensor), 1) for token in range(len(tensor))]
+        found[field.part.name] = np.stack([flat[at : at + field.part.num_bytes] for at in places])
+    return made, cache, found
+
+
+def hexes(found, token=0):
+    return {name: data[token].tobytes().hex(" ").upper() for name, data in found.items()}
+
+
+def unpacked(made, cache, where="value", space="model", dtype=torch.float32, **run_time):
+    slots = torch.arange(cache.shape[1], device=device())
+    pair = made.module.unpack(cache, slots, space=space, dtype=dtype, **run_time)
+    return pair[("key", "value").index(where)][:, 0].double().cpu().numpy()
+
+
+# packing: with steps of at least 1, integers up to 2**bits - 1 above a zero are their own codes
+
+PACKED = {
+    1: "AA",
+    2: "E4 E4",
+    3: "88 C6 FA",
+    4: "10 32 54 76",
+    5: "20 88 41 8A 39",
+    6: "40 20 0C 44 61 1C",
+    7: "80 80 60 40 28 18 0E",
+}
+
+
+def packed(bits, codes):
+    _, _, found = stored({**UNIFORM, "bits": bits, "scale_floor": 1.0}, np.asarray(codes, dtype=float))
+    assert found["scale"].tobytes() == np.float32(1).tobytes() and not found["zero"].any()
+    return hexes(found)["codes"]
+
+
+@pytest.mark.parametrize("bits", PACKED)
+def test_packing(bits):
+    assert packed(bits, [i % 2**bits for i in range(8)]) == PACKED[bits]
+
+
+@pytest.mark.parametrize(
+    ("bits", "codes", "expected"),
+    [
+        (3, [*range(8), *range(4)], "88 C6 FA 88 06"),
+        (3, [i % 8 for i in range(10)], "88 C6 FA 08"),
+        (4, range(9), "10 32 54 76 08"),
+        (3, [i % 8 for i in range(100)], " ".join(["88 C6 FA"] * 12 + ["88 06"])),
+        (3, [0, 0, 7, 0, 0, 0, 0, 0], "C0 01 00"),
+        (3, [0, 0, 0, 0, 0, 7, 0, 0], "00 80 03"),
+        (5, [0, 0, 0, 31, 0, 0, 0, 0], "00 80 0F 00 00"),
+    ],
+    ids=["12 elements", "10 elements", "9 elements", "100 elements", "element 2", "element 5", "element 3"],
+)
+def test_tails_and_codes_across_bytes(bits, codes, expected):
+    assert packed(bits, codes) == expected
+
+
+# slots
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("block", ["aos", "soa"])
+def test_padding_tokens_are_written_nowhere(dtype, block):
+    made = kernels(MSE4, {"codec": "uniform", "bits": 4}, block=block)
+    slots = torch.tensor([0, -1, 17, torch.iinfo(dtype).min], dtype=dtype, device=device())
+    vectors = torch.randn(4, 2, 128, generator=torch.Generator().manual_seed(0)).to(device())
+    cache = filled(made, 2, 16, 2)
+    made.module.store(vectors, vectors, cache, slots)
+    changed = np.argwhere(cache.reshape(2, -1).cpu().numpy() != GUARD)
+    allowed = set()
+    for block_index, token in ((0, 0), (1, 1)):
+        for field in made.layout.fields:
+            for head in (0, 1):
+                start = field.address(token, head, 16, 2)
+                allowed |= {(block_index, start + byte) for byte in range(field.part.num_bytes)}
+    assert len(allowed) == 2 * 2 * 134
+    assert set(map(tuple, changed.tolist())) <= allowed and len(changed) > 0.95 * len(allowed)
+
+
+def test_addresses():
+    """D=128, 4 + 4 bits, 16 tokens a block, 2 heads; the token at offset 5, head 1."""
+    expected = {
+        "aos": {"key.codes": 1474, "key.norm": 1538, "value.codes": 1540, "value.scale": 1604, "value.zero": 1606},
+        "soa": {"key.codes": 1408, "key.norm": 4202, "value.codes": 1472, "value.scale": 4234, "value.zero": 4266},
+    }
+    for block, places in expected.items():
+        made = kernels(MSE4, {"codec": "uniform", "bits": 4}, block=block)
+        cache = filled(made, 1, 16, 2)
+        assert cache.numel() == 4288
+        key, value = torch.zeros(1, 2, 128), torch.zeros(1, 2, 128)
+        key[0, 1, 0] = 10.0  # codes BB, norm 0x4900
+        value[0, 1] = torch.arange(128) % 16 + 3  # codes 10 32 54 .., scale 0x3C00, zero 0x4200
+        made.module.store(key.to(device()), value.to(device()), cache, torch.tensor([5], device=device()))
+        flat = cache.reshape(-1).cpu().numpy()
+        at = lambda name, length: flat[places[name] : places[name] + length].tobytes().hex()  # noqa: B023, E731
+        assert at("key.codes", 64) == "bb" * 64
+        assert at("key.norm", 2) == "0049"
+        assert at("value.codes", 64) == "1032547698badcfe" * 8
+        assert at("value.scale", 2) == "003c" and at("value.zero", 2) == "0042"
+
+
+# codecs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("bits", "expected"), [(4, "BB " * 64), (3, "6D DB B6 " * 16)])
+def test_a_basis_vector(bits, expected, dtype):
+    vector = 10 * np.eye(128)[0]
+    key = {**MSE4, "bits": bits}
+    _, _, found = stored(key, vector, dtype=dtype, where="key")
+    assert hexes(found) == {"codes": expected.strip(), "norm": "00 49"}
+    for correction in ("store", "load"):
+        side = {**key, "norm_correction": correction, "norm": {"dtype": "fp32"}}
+        made, cache, _ = stored(side, vector, dtype=dtype, where="key")
+        assert np.abs(unpacked(made, cache, "key") - vector).max() < 1e-5
+
+
+def test_zeros_and_tiny_numbers():
+    tiny = 1e-9 * np.random.default_rng(0).standard_normal((8, 128))
+    for vectors in (np.zeros((8, 128)), tiny):
+        for correction in ("none", "store", "load"):
+            made, cache, found = stored({**MSE4, "norm_correction": correction}, vectors, where="key")
+            assert np.abs(unpacked(made, cache, "key")).max() < 1e-7
+            if not vectors.any():
+                assert not found["norm"].any()
+        made, cache, _ = stored({"codec": "uniform", "bits": 4}, vectors)
+        assert np.abs(unpacked(made, cache)).max() < 1e-7
+
+
+@pytest.mark.parametrize(("number", "zero", "back"), [(3.0, "00 42", 3.0), (0.1, "66 2E", 0.0999755859375)])
+def test_constants(number, zero, back):
+    made, cache, found = stored({"codec": "uniform", "bits": 4}, np.full(16, number))
+    parts = hexes(found)
+    assert parts["codes"] == " ".join(["00"] * 8) and parts["zero"] == zero
+    assert (unpacked(made, cache) == back).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", [{"codec": "uniform", "bits": 4}, MSE4], ids=["uniform", "mse"])
+def test_numbers_that_are_not_finite(side, bad):
+    clean = np.tile(np.arange(1.0, 17.0), (3, 1))
+    vectors = clean.copy()
+    vectors[1, 4] = bad
+    plain, marked = stored(side, clean)[2], stored(side, vectors)[2]
+    for token in (0, 2):  # the neighbours are as they were
+        assert hexes(marked, token) == hexes(plain, token)
+    if side is MSE4:
+        assert hexes(marked, 1) == {"codes": " ".join(["88"] * 8), "norm": "00 7E" if np.isnan(bad) else "00 7C"}
+    else:
+        assert hexes(marked, 1) == {"codes": " ".join(["00"] * 8), "scale": "00 7E", "zero": "00 7E"}
+
+    # saturate: as if another number had been given
+    replaced = clean.copy()
+    replaced[1, 4] = 0.0 if np.isnan(bad) else np.copysign(65504.0, bad)
+    saturating = {**side, "non_finite": "saturate"}
+    assert hexes(stored(saturating, vectors)[2], 1) == hexes(stored(side, replaced)[2], 1)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [("half_up", [0, 1, 2, 3, 7, 15]), ("half_even", [0, 0, 2, 2, 6, 15]), ("half_away", [0, 1, 2, 3, 7, 15])],
+)
+def test_rounding(rounding, expected):
+    _, _, found = stored({**UNIFORM, "bits": 4, "rounding": rounding}, [0, 0.5, 1.5, 2.5, 6.5, 15])
+    nibbles = [nibble for byte in found["codes"][0] for nibble in (byte & 15, byte >> 4)]
+    assert nibbles == expected
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        ("half_up", [0, -1, -2, 3, 7, -7]),
+        ("half_even", [0, -2, -2, 2, 7, -7]),
+        ("half_away", [-1, -2, -3, 3, 7, -7]),
+    ],
+)
+def test_rounding_of_signed_codes(rounding, expected):
+    side = {"codec": "uniform", "bits": 4, "symmetric": True, "rounding": rounding, "scale": {"dtype": "fp32"}}
+    _, _, found = stored(side, [-0.5, -1.5, -2.5, 2.5, 7, -7])
+    nibbles = [nibble for byte in found["codes"][0] for nibble in (byte & 15, byte >> 4)]
+    assert nibbles == [code % 16 for code in expected]
+
+
+E4M3 = [1.0, 1.0625, 1.97, -0.49268, 448, 449, 464, 1e4, 2**-6, 2**-9, 1.5 * 2**-10, 2**-10, -0.0, np.nan, np.inf]
+
+
+def test_e4m3():
+    _, _, found = stored({"codec": "fp8"}, np.float32(E4M3))
+    assert hexes(found)["codes"] == "38 38 40 B0 7E 7E 7E 7E 08 01 01 00 80 7F 7E"
+
+
+@pytest.mark.parametrize(("name", "torch_dtype"), [("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
+def test_every_fp8_byte_is_decoded(name, torch_dtype):
+    made = kernels(value={"codec": "fp8", "format": name}, head_dim=256)
+    cache = filled(made, 1, 1, 1)
+    cache[0, 0, 0] = torch.arange(256, dtype=torch.uint8)
+    expected = torch.arange(256, dtype=torch.uint8).view(torch_dtype).double().numpy()
+    np.testing.assert_array_equal(unpacked(made, cache)[0], expected)
+
+
+@pytest.mark.parametrize(("name", "torch_dtype"), [("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
+def test_fp8_rounds_as_the_format_says(name, torch_dtype):
+    """Every number of the format, every middle between two, and their neighbours in fp32."""
+    every = torch.arange(256, dtype=torch.uint8).view(torch_dtype).float()
+    finite = every[every.isfinite()].sort().values
+    middle = (finite[:-1] + finite[1:]) / 2
+    nudged = [torch.nextafter(middle, torch.full_like(middle, side)) for side in (-np.inf, np.inf)]
+    values = torch.cat([finite, middle, *nudged])
+    values = torch.cat([values, torch.zeros(-len(values) % 64)]).reshape(-1, 64)
+    _, _, found = stored({"codec": "fp8", "format": name}, values.numpy())
+    np.testing.assert_array_equal(found["codes"], values.to(torch_dtype).view(torch.uint8).numpy())
+
+
+MEAN_OFFSET = {
+    ("signed_hadamard", 3): 0.030,
+    ("signed_hadamard", 4): 0.0086,
+    ("hadamard", 3): 0.537,
+    ("hadamard", 4): 0.379,
+}
+
+
+@pytest.mark.parametrize(("rotation", "bits"), MEAN_OFFSET)
+def test_a_mean_offset_is_lost_without_signs(rotation, bits):
+    vectors = 2 + np.random.default_rng(7).standard_normal((600, 128))
+    side = {"codec": "mse", "bits": bits, "rotation": rotation, "norm_correction": "store"}
+    made, cache, _ = stored(side, vectors, where="key")
+    error = ((unpacked(made, cache, "key") - vectors) ** 2).sum() / (vectors**2).sum()
+    assert error == pytest.approx(MEAN_OFFSET[rotation, bits], rel=0.06)
+
+
+DISTORTION = {
+    64: (0.117, 0.0329, 0.0089, 0.0023),
+    128: (0.119, 0.0338, 0.0092, 0.0024),
+    256: (0.120, 0.0343, 0.0094, 0.0025),
+}
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5])
+@pytest.mark.parametrize("head_dim", DISTORTION)
+def test_distortion_of_normal_vectors(head_dim, bits):
+    """Fewer vectors than the reference is tried with, so the mean is known less well."""
+    vectors = np.random.default_rng(1).standard_normal((30000 // head_dim, head_dim))
+    side = {"codec": "mse", "bits": bits, "rotation": "hadamard", "norm_correction": "store", "norm": {"dtype": "fp32"}}
+    made, cache, _ = stored(side, vectors, where="key")
+    error = ((unpacked(made, cache, "key") - vectors) ** 2).sum() / (vectors**2).sum()
+    assert error == pytest.approx(DISTORTION[head_dim][bits - 2], rel=0.06)
+
+
+# in any order
+
+
+ORDERS = {"at once": [40], "1 + 39": [1, 39], "one by one": [1] * 40, "shuffled": [40], "shuffled, by 7": [7] * 5 + [5]}
+INVARIANT = {
+    "mse3_uniform4": (
+        {"codec": "mse", "bits": 3, "rotation": "hadamard", "norm_correction": "store"},
+        {"codec": "uniform", "bits": 4},
+    ),
+    "fp8_mse5": (
+        {"codec": "fp8", "scale": {"dtype": "fp16"}, "group": 32},
+        {"codec": "mse", "bits": 5, "norm": {"dtype": "bf16"}},
+    ),
+    "grids": (
+        {"codec": "uniform", "bits": 5, "symmetric": True, "group": 16, "rotation": "signed_hadamard"},
+        {"codec": "uniform", "bits": 2, "packing": "halves", "rounding": "half_even"},
+    ),
+}
+
+
+@pytest.mark.parametrize("block", ["aos", "soa"])
+@pytest.mark.parametrize("sides", INVARIANT)
+def test_order_and_dtype_of_tokens_change_no_byte(sides, block):
+    key, value = INVARIANT[sides]
+    made = kernels(key, value, head_dim=64, block=block)
+    rng = np.random.default_rng(3)
+    # numbers that fp16, bf16 and fp32 all have
+    vectors = torch.from_numpy(rng.integers(-120, 121, (2, 40, 3, 64)) / 16)
+    slots = torch.from_numpy(rng.permutation(3 * 16)[:40])
+    caches = []
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        keys, values = vectors.to(dtype).to(device())
+        for name, sizes in ORDERS.items() if dtype == torch.bfloat16 else [("at once", [40])]:
+            order = torch.from_numpy(rng.permutation(40)) if "shuffled" in name else torch.arange(40)
+            cache = filled(made, 3, 16, 3)
+            for part in order.split(sizes):
+                made.module.store(keys[part], values[part], cache, slots[part].to(device()))
+            caches.append(cache.cpu())
+    assert all(torch.equal(cache, caches[0]) for cache in caches[1:])
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 16, 17])
+def test_unpack_reads_no_other_slot(tokens):
+    """What is not asked for is 0xFF, which is NaN in every format, and never reaches an output."""
+    made = kernels(MSE4, {"codec": "uniform", "bits": 4, "group": 32}, head_dim=64, block="soa")
+    vectors = torch.randn(17, 2, 64, generator=torch.Generator().manual_seed(1)).to(device())
+    slots = torch.arange(tokens, device=device())
+    outputs = []
+    for fill in (0xFF, 0x00):
+        cache = torch.full_like(filled(made, 2, 16, 2), fill)
+        made.module.store(vectors[:tokens], vectors[:tokens], cache, slots)
+        outputs.append(made.module.unpack(cache, slots))
+    for one, other in zip(*outputs, strict=True):
+        assert one.shape == (tokens, 2, 64) and one.isfinite().all() and torch.equal(one, other)

@@ -1,0 +1,110 @@
+"""Generated kernels against the reference, over pairs of everything that a spec and a launch can be."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from covering import covering
+from kernels import described, kernels_of
+from matrix import allowed, row_name, spec_axes, spec_text
+
+from tqgen import reference, verify
+from tqgen.numerics import floats
+from tqgen.reference import cache_bytes, compare
+from tqgen.verify.cells import AXES, UNRELATED, Cell
+from tqgen.verify.trial import DTYPES, device_arguments, run_time_arguments
+
+LAUNCH = {**{f"cell.{axis}": values for axis, values in AXES.items()}, "tile": ("small", "large")}
+UNRELATED_HERE = [frozenset(f"cell.{axis}" for axis in pair) for pair in UNRELATED]
+
+
+@functools.cache
+def combinations():
+    """Every pair of values of two axes, of the spec, of the launch, or one of each."""
+    return covering({**spec_axes(), **LAUNCH}, allowed, UNRELATED_HERE)
+
+
+def cell_of(row):
+    return Cell(**{axis: row[f"cell.{axis}"] for axis in AXES})
+
+
+def parameters():
+    rows = combinations().rows
+    return [
+        pytest.param(row, id=f"{n:03d}-{row_name(row)}-{row['tile']}-{cell_of(row).id}") for n, row in enumerate(rows)
+    ]
+
+
+def test_every_pair_has_a_cell():
+    """Counted once more, from the rows alone."""
+    found = combinations()
+    axes = {**spec_axes(), **LAUNCH}
+    seen = {pair for row in found.rows for pair in _pairs(row)}
+    impossible = {frozenset(pair) for pair in found.impossible}
+    wanted = {
+        frozenset(((a, left), (b, right)))
+        for a in axes
+        for b in axes
+        if a < b and frozenset((a, b)) not in UNRELATED_HERE
+        for left in axes[a]
+        for right in axes[b]
+    }
+    assert wanted - seen == impossible and not seen & impossible
+    assert all(allowed(row) for row in found.rows)
+
+
+def _pairs(row):
+    items = list(row.items())
+    return (frozenset((left, right)) for n, left in enumerate(items) for right in items[:n])
+
+
+@pytest.mark.parametrize("row", parameters())
+def test_cell(row, request, tally):
+    kernels = kernels_of(spec_text(row), row["tile"])
+    failures = kernels.failures(cell_of(row))
+    assert not failures, described(kernels, failures, request.node.nodeid)
+    tally("interpreter", cells=1, values=row, wanted={**spec_axes(), **LAUNCH})
+
+
+def any_bytes(layout, shape, slots, rng):
+    """A cache of random bytes: all codes there are. Floats are of every kind, but small enough for sums of them."""
+    cache = rng.integers(0, 256, shape, dtype=np.uint8)
+    for field in layout.fields:
+        dtype = field.part.dtype or {16: "fp16", 32: "fp32"}.get(field.part.bits)
+        if dtype is None:
+            continue
+        numbers = np.ldexp(rng.standard_normal((len(slots), shape[2], field.part.count)), rng.integers(-60, 16))
+        kinds = rng.choice(7, numbers.shape[:2], p=[0.7, 0.1, 0.05, 0.05, 0.05, 0.03, 0.02])
+        for kind, number in enumerate((0.0, -0.0, math.nan, math.inf, -math.inf, 1e-42), start=1):
+            numbers[kinds == kind, 0] = number
+        bits = floats.to_bits(numbers, dtype).astype(f"<u{field.part.bits // 8}")
+        cache_bytes.scatter(layout, cache, field, slots, bits.view(np.uint8).reshape(*numbers.shape[:2], -1))
+    return cache
+
+
+@pytest.mark.parametrize("row", parameters())
+def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally):
+    """Bytes that no store writes: every code, and numbers of every kind."""
+    kernels = kernels_of(spec_text(row))
+    layout, cell = kernels.layout, cell_of(row)
+    heads, block_size, where = min(cell.num_kv_heads, 3), min(cell.block_size, 64), verify.device()
+    rng = np.random.default_rng(len(row_name(row)))
+    slots = rng.permutation(8 * block_size)[:8].astype(np.int64)
+    shape = (8, block_size, heads, layout.slot_bytes)
+    cache = any_bytes(layout, shape, slots, rng)
+    run_time = run_time_arguments(layout, heads)
+    with np.errstate(all="ignore"):
+        expected = reference.unpack(layout, cache, slots, space=cell.space, dtype=cell.out_dtype, **run_time)
+        got = kernels.module.unpack(
+            kernels.module.allocate(*shape[:3], device=where).copy_(torch.from_numpy(cache)),
+            torch.from_numpy(slots).to(where),
+            space=cell.space,
+            dtype=DTYPES[cell.out_dtype],
+            **device_arguments(run_time, where),
+        )
+    numbers = {name: tensor.cpu().double().numpy() for name, tensor in zip(("key", "value"), got) if tensor is not None}
+    result = compare.compare_unpacked(expected, numbers, slots)
+    assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
+    tally("interpreter", cells=1)
