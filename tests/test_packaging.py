@@ -84,7 +84,7 @@ def test_an_installation_builds_the_shipped_specs(installed, tmp_path):
     assert len(done.stdout.splitlines()) == 1 + len(manifest.shipped())
     assert installed("explain", "TQ3107", cwd=tmp_path).returncode == 0
     done = installed("build", "mse3_v4", "--check", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "1 module is current\n")
+    assert (done.returncode, done.stdout) == (0, "1 file is current\n")
 
 
 def test_an_installation_builds_the_specs_of_its_user(installed, tmp_path):

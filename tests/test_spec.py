@@ -49,7 +49,7 @@ def test_shipped_specs_say_what_they_are(path):
     sides = [side for side in (spec.key, spec.value) if side.codec == "mse"]
     wanted = "load" if "_aos" in spec.name or "none" in spec.name else "store"
     assert {side.norm_correction for side in sides} <= {wanted}
-    stated = int(re.match(r"# (\d+) bytes", path.read_text(encoding="utf-8"))[1])
+    stated = int(re.search(r"^# (\d+) bytes", path.read_text(encoding="utf-8"), re.MULTILINE)[1])
     assert resolve(spec).slot_bytes == stated
 
 

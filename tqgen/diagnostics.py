@@ -130,6 +130,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
+def cut(text: str, longest: int = 40) -> str:
+    """The text, or its beginning where it is longer than a message should repeat."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def listed(choices: Sequence[str], joiner: str = "or") -> str:
     """`a`, `b` or `c`."""
     quoted = [f"`{choice}`" for choice in choices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def locate(argument: str) -> Path:
     A file of that name wins. The result need not exist: who reads it reports that.
     """
     path = Path(argument)
-    if path.exists() or path.name != argument or path.suffix:
+    if os.path.exists(argument) or path.name != argument or path.suffix:
         return path
     for entry in shipped():
         if entry.name == argument:

@@ -60,19 +60,24 @@ def state_of(output: Output) -> State:
 
 
 def left_over(folder: Path, outputs: Iterable[Output]) -> list[Path]:
-    """Files in `folder` that tqgen wrote and that are not among `outputs`; files of others are not looked at twice."""
-    wanted = {output.path.name for output in outputs}
+    """Files in `folder` that tqgen wrote and that are not among `outputs`; files of others are not looked at twice.
+
+    Only files of the kinds that `outputs` have there are looked for.
+    """
+    here = [output.path for output in outputs if output.path.parent == folder]
+    wanted, kinds = {path.name for path in here}, {path.suffix for path in here}
     if not folder.is_dir():
         return []
-    others = [path for path in sorted(folder.glob("*.py")) if path.name not in wanted and path.is_file()]
+    others = [path for path in sorted(folder.iterdir()) if path.suffix in kinds and path.name not in wanted]
+    others = [path for path in others if path.is_file()]
     return [path for path in others if seal.is_sealed(_read(path))]
 
 
-def compare(outputs: Sequence[Output], complete: Path | None = None) -> list[Found]:
-    """The state of every output, in order; `complete`: a folder that should hold nothing else of tqgen's."""
+def compare(outputs: Sequence[Output], complete: Iterable[Path] = ()) -> list[Found]:
+    """The state of every output, in order; `complete`: folders that should hold nothing else of tqgen's."""
     found = [Found(output.path, state_of(output), output) for output in outputs]
-    if complete:
-        found += [Found(path, State.LEFT_OVER) for path in left_over(complete, outputs)]
+    for folder in complete:
+        found += [Found(path, State.LEFT_OVER) for path in left_over(folder, outputs)]
     return found
 
 

@@ -1,7 +1,7 @@
 """The digest that a generated file carries of itself: tells a file that was edited from one that is merely old.
 
-A generated file holds one line `# text: <digest>`, the SHA-256 of all its other lines. The template writes the line
-with `UNSEALED` as the digest, and `seal` fills it in after formatting.
+A generated file holds one line with `text: <digest>`, written as a comment of its format; the digest is the SHA-256 of
+all other lines. Who writes the file puts `UNSEALED` where the digest goes, and `seal` fills it in at the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import hashlib
 import re
 
 UNSEALED = "unsealed"
-_LINE = re.compile(r"^# text: (unsealed|[0-9a-f]{32})$", re.MULTILINE)
+_DIGEST = f"({UNSEALED}|[0-9a-f]{{32}})"
+_LINE = re.compile(rf'^# text: {_DIGEST}$|^<!-- text: {_DIGEST} -->$|^  "\$comment": "text: {_DIGEST}",$', re.MULTILINE)
 
 
 def _digest(text: str) -> str:
@@ -20,9 +21,11 @@ def _digest(text: str) -> str:
 
 def seal(text: str) -> str:
     """`text` with its digest filled in; ValueError where it has no line for one."""
-    if not _LINE.search(text):
-        raise ValueError("no line `# text: unsealed` in a generated text")
-    return _LINE.sub(f"# text: {_digest(text)}", text, count=1)
+    found = _LINE.search(text)
+    if not found:
+        raise ValueError("no line `text: unsealed` in a generated text")
+    start, end = found.span(found.lastindex or 0)
+    return f"{text[:start]}{_digest(text)}{text[end:]}"
 
 
 def is_sealed(text: str) -> bool:
@@ -33,4 +36,4 @@ def is_sealed(text: str) -> bool:
 def is_intact(text: str) -> bool:
     """Whether `text` is, byte for byte, what tqgen once wrote."""
     found = _LINE.search(text)
-    return found is not None and found.group(1) == _digest(text)
+    return found is not None and found[found.lastindex or 0] == _digest(text)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tqgen.numerics import floats
 from tqgen.codecs.base import Span
+from tqgen.numerics import floats
 
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "half_up": lambda t: np.floor(t + t.dtype.type(0.5)),

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from tqgen.layout import Part, Side
 
 
+def meanings(**of: str) -> Any:
+    """What each choice of a key means, for `Field(json_schema_extra=...)`: editors and the spec reference show it."""
+    return {"meanings": of}
+
+
 class Strict(BaseModel):
     """Base of every model of a spec: immutable, no conversions, unknown keys are errors."""
 
@@ -27,23 +32,53 @@ class Strict(BaseModel):
 class Stored(Strict):
     """A stored floating-point number."""
 
-    dtype: Literal["fp16", "bf16", "fp32"] = Field("fp16", description="how the number is stored")
+    dtype: Literal["fp16", "bf16", "fp32"] = Field(
+        "fp16",
+        description="how the number is stored",
+        json_schema_extra=meanings(
+            fp16="2 bytes, up to 65504", bf16="2 bytes, the range of fp32 with 8 bits of mantissa", fp32="4 bytes"
+        ),
+    )
 
 
 class SideParameters(Strict):
     """Keys that every side of a spec takes, whatever its codec."""
 
     codec: str = Field(description="how vectors become codes")
-    head_dim: int | None = Field(None, ge=1, description="overrides the spec's head_dim for this side")
+    head_dim: int | None = Field(None, ge=1, description="elements of this side's vectors; default the spec's head_dim")
     rotation: Literal["none", "hadamard", "signed_hadamard", "matrix"] = Field(
-        "none", description="orthogonal transform before encoding"
+        "none",
+        description="orthogonal transform of vectors before they are encoded",
+        json_schema_extra=meanings(
+            none="vectors are encoded as they are",
+            hadamard="Sylvester's Hadamard matrix, divided by the root of its size",
+            signed_hadamard="elements are multiplied by pinned signs first",
+            matrix="any orthogonal matrix, given at run time",
+        ),
     )
     rotation_block: int | None = Field(
         None, ge=2, description="size of the Hadamard blocks, a power of two that divides head_dim; default head_dim"
     )
-    packing: Literal["linear", "halves"] = Field("linear", description="order of the codes in the packed bytes")
-    non_finite: Literal["propagate", "saturate"] = Field("propagate", description="what NaN and Inf become")
-    center: bool = Field(False, description="subtract a vector per head, given at run time, before encoding")
+    packing: Literal["linear", "halves"] = Field(
+        "linear",
+        description="order of the codes in the packed bytes",
+        json_schema_extra=meanings(
+            linear="element after element, least significant bit first",
+            halves="one byte holds element j and element j + head_dim / 2; for 2 bits j + head_dim / 4 and so on",
+        ),
+    )
+    non_finite: Literal["propagate", "saturate"] = Field(
+        "propagate",
+        description="what NaN, Inf and too large numbers become",
+        json_schema_extra=meanings(
+            propagate="they are stored, or spoil the whole group that shares their scale",
+            saturate="NaN becomes 0, the rest the largest number that can be stored",
+        ),
+    )
+    center: bool = Field(
+        False,
+        description="subtract a vector for each head, given at run time, before encoding; unpack adds it back",
+    )
 
 
 @dataclass(frozen=True)

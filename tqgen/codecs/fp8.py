@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
 from tqgen.codecs.uniform import SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
@@ -27,7 +27,11 @@ class Fp8Parameters(SideParameters):
 
     codec: Literal["fp8"] = Field(description="8-bit floating-point numbers")
     format: Literal["e4m3", "e5m2"] = Field(
-        "e4m3", description="OCP format: e4m3 up to 448 with 3 bits of mantissa, e5m2 up to 57344 with 2"
+        "e4m3",
+        description="one of the two OCP formats",
+        json_schema_extra=meanings(
+            e4m3="up to 448, with 3 bits of mantissa", e5m2="up to 57344, with 2 bits of mantissa"
+        ),
     )
     group: int | None = Field(
         None, ge=1, description="neighbouring elements that share one scale; default the whole vector"
@@ -37,7 +41,9 @@ class Fp8Parameters(SideParameters):
     )
     scale_floor: float = Field(1e-8, ge=SMALLEST_FLOOR, le=1.0, description="the smallest scale")
     quantize_with: Literal["exact", "stored"] = Field(
-        "exact", description="divide by the scale in fp32, or as it was rounded for storing"
+        "exact",
+        description="the scale that elements are divided by",
+        json_schema_extra=meanings(exact="as it is in fp32", stored="as it was rounded for storing"),
     )
 
 
@@ -109,8 +115,8 @@ class Fp8Codec(Codec):
         return spans
 
     def _grid(self, side: Side) -> Grid:
-        from tqgen.numerics import floats
         from tqgen.codecs import _grid
+        from tqgen.numerics import floats
 
         parameters: Fp8Parameters = side.parameters
         assert parameters.scale is not None  # without one nothing is stretched, and `encode` needs no grid
@@ -135,16 +141,16 @@ class Fp8Codec(Codec):
 
     def decode(self, side: Side, parts: Mapping[str, np.ndarray]) -> np.ndarray:
         """The numbers, times their group's scale if there is one."""
-        from tqgen.numerics import floats
         from tqgen.codecs import _grid
+        from tqgen.numerics import floats
 
         numbers = floats.from_bits(parts["codes"], side.parameters.format)
         return numbers if side.parameters.scale is None else _grid.decode(numbers, parts["scale"], None)
 
     def decode_span(self, side: Side, parts: Mapping[str, np.ndarray]) -> Span:
         """The product with the scale rounded to fp32."""
-        from tqgen.numerics import floats
         from tqgen.codecs import _grid
+        from tqgen.numerics import floats
 
         numbers = floats.from_bits(parts["codes"], side.parameters.format)
         if side.parameters.scale is None:

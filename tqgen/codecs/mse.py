@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen import codebooks
-from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -26,13 +26,25 @@ class MseParameters(SideParameters):
 
     codec: Literal["mse"] = Field(description="a norm, and the nearest levels of a codebook for each rotated element")
     bits: int = Field(ge=1, le=8, description="width of a code; the codebook has 2**bits levels")
-    codebook: str = Field("lloyd_max", description="name of a pinned table of levels for N(0, 1)")
+    codebook: str = Field(
+        "lloyd_max",
+        description="name of a pinned table of levels for N(0, 1)",
+        json_schema_extra=lambda schema: schema.update(enum=list(codebooks.names())),
+    )
     norm_correction: Literal["none", "store", "load"] = Field(
         "none",
-        description="make the decoded vector as long as the original: divide by the length of the chosen levels when "
-        "storing the norm, when loading it, or not at all",
+        description="divide by the length of the chosen levels, so that decoded vectors are as long as the originals",
+        json_schema_extra=meanings(
+            none="no division; decoded vectors are somewhat shorter",
+            store="the norm is stored divided; decoding costs nothing",
+            load="the norm is stored as it is, and decoding divides",
+        ),
     )
-    tie: Literal["up", "down"] = Field("up", description="the cell of a value that lies on an edge: upper or lower")
+    tie: Literal["up", "down"] = Field(
+        "up",
+        description="the code of a value on the edge between two levels",
+        json_schema_extra=meanings(up="that of the upper level", down="that of the lower level"),
+    )
     norm: Stored = Field(Stored(dtype="fp16"), description="how the norm is stored")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tqgen.codecs.base import Codec, KernelConstants, SideParameters, Span
+from tqgen.codecs.base import Codec, KernelConstants, SideParameters, Span, meanings
 from tqgen.layout import ITEM_BYTES, Part, Side
 
 if TYPE_CHECKING:
@@ -19,7 +19,12 @@ class RawParameters(SideParameters):
     """A side whose elements are stored as floating-point numbers."""
 
     codec: Literal["raw"] = Field(description="floating-point numbers, not quantised")
-    dtype: Literal["fp16", "bf16", "fp32"] = Field(description="how each element is stored")
+    dtype: Literal["fp16", "bf16", "fp32"] = Field(
+        description="how each element is stored",
+        json_schema_extra=meanings(
+            fp16="2 bytes, up to 65504", bf16="2 bytes, the range of fp32 with 8 bits of mantissa", fp32="4 bytes"
+        ),
+    )
 
 
 @dataclass(frozen=True)

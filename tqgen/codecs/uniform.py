@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
-from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -33,10 +33,16 @@ class UniformParameters(SideParameters):
         False, description="signed codes about zero, scaled by the largest magnitude; no zero point is stored"
     )
     rounding: Literal["half_up", "half_even", "half_away"] = Field(
-        "half_up", description="which integer a value halfway between two becomes"
+        "half_up",
+        description="which integer a value halfway between two becomes",
+        json_schema_extra=meanings(
+            half_up="the upper one", half_even="the even one", half_away="the one away from zero"
+        ),
     )
     quantize_with: Literal["exact", "stored"] = Field(
-        "exact", description="compute codes with the scale and zero point in fp32, or as they were rounded for storing"
+        "exact",
+        description="the scale and zero point that codes are computed with",
+        json_schema_extra=meanings(exact="as they are in fp32", stored="as they were rounded for storing"),
     )
     scale_floor: float = Field(
         1e-8, ge=SMALLEST_FLOOR, le=1.0, description="the smallest scale; what a group of equal elements gets"

@@ -1,4 +1,7 @@
-"""`tqgen build`: write modules, or say which of them are not what a build would write."""
+"""`tqgen build`: write modules, or say which files are not what a build would write.
+
+A build of everything in a source tree also writes the documents that are generated for it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqgen import manifest, outputs
-from tqgen.commands import usage
+from tqgen import manifest, resources
+from tqgen.commands import files, usage
 from tqgen.commands.console import Console
 from tqgen.commands.usage import UsageError
-from tqgen.diagnostics import Diagnostic, Place, SpecError
+from tqgen.diagnostics import Diagnostic, Place
 from tqgen.outputs import Found, Output, State
 
 if TYPE_CHECKING:
@@ -22,16 +25,24 @@ def build(
     console: Console, arguments: Sequence[str], folder: Path | None, overrides: Mapping[str, str], check: bool
 ) -> int:
     """Compile every spec, then write what differs; with `check`, only report it. Returns the exit status."""
-    everything = not arguments
+    everything = not arguments and not overrides
     paths = usage.spec_paths(arguments or [entry.name for entry in manifest.shipped()])
     compiled = usage.each(paths, lambda path: _compile(path, overrides))
     wanted = _place(paths, compiled, folder)
-    complete = wanted[0].path.parent if everything and wanted and not overrides else None
-    found = _compare(wanted, complete)
+    complete = [wanted[0].path.parent] if everything and wanted else []
+    root = resources.checkout()
+    if everything and root and folder is None:
+        from tqgen.documents import complete_folders, documents
+
+        here = usage.relative(root)
+        wanted += documents(here, [one.layout for one in compiled])
+        complete += complete_folders(here)
+    found = files.compare(wanted, complete)
     command = _command(arguments, folder, overrides)
     if check:
         return _report_drift(console, found, command)
-    return _publish(console, found)
+    files.publish(found)
+    return usage.CLEAN
 
 
 def _compile(path: Path, overrides: Mapping[str, str]) -> Compiled:
@@ -54,23 +65,6 @@ def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | N
     return [output for _, output in wanted.values()]
 
 
-def _compare(wanted: Sequence[Output], complete: Path | None) -> list[Found]:
-    for folder in {output.path.parent for output in wanted}:
-        for place in (folder, *folder.parents):
-            if place.exists() and not place.is_dir():
-                message = "the output should go into a folder, but this is a file"
-                raise UsageError("TQ4104", message, file=str(place), help="name a folder with `-o`")
-    try:
-        return outputs.compare(wanted, complete)
-    except OSError as error:
-        raise _unusable(Path(error.filename or "."), "read", error) from None
-
-
-def _unusable(path: Path, verb: str, error: OSError) -> UsageError:
-    reason = (error.strerror or str(error)).lower()
-    return UsageError("TQ4104", f"the file cannot be {verb}: {reason}", file=str(path))
-
-
 def _command(arguments: Sequence[str], folder: Path | None, overrides: Mapping[str, str]) -> str:
     words = ["tqgen", "build", *arguments]
     words += ["-o", str(folder)] if folder is not None else []
@@ -86,7 +80,7 @@ def _drift(found: Found, command: str) -> Diagnostic:
         State.EDITED: (
             "TQ5003",
             "the file was edited by hand since it was generated",
-            f"change the spec instead, and run `{command}`, which undoes the edit",
+            f"change what it is made from instead, and run `{command}`, which undoes the edit",
         ),
         State.FOREIGN: (
             "TQ5004",
@@ -107,32 +101,5 @@ def _report_drift(console: Console, found: Sequence[Found], command: str) -> int
     console.report(problems)
     if problems:
         return usage.FINDINGS
-    print(f"{len(found)} {'module is' if len(found) == 1 else 'modules are'} current")
-    return usage.CLEAN
-
-
-def _publish(console: Console, found: Sequence[Found]) -> int:
-    foreign = [
-        Diagnostic(
-            "TQ5004",
-            "tqgen did not write the file that stands here, and leaves it as it is",
-            Place(str(one.path)),
-            help="move the file away, or build into another folder with `-o`; nothing was written",
-        )
-        for one in found
-        if one.state is State.FOREIGN
-    ]
-    if foreign:
-        raise SpecError(foreign)
-    for one in found:
-        if one.output is None:
-            print(f"{one.path}: left over, no spec asks for it")
-        elif one.state is State.CURRENT:
-            print(f"{one.path}: unchanged")
-        else:
-            try:
-                outputs.publish(one.output)
-            except OSError as error:
-                raise _unusable(one.path, "written", error) from None
-            print(f"{one.path}: {'written, undoing an edit by hand' if one.state is State.EDITED else 'written'}")
+    print(f"{len(found)} {'file is' if len(found) == 1 else 'files are'} current")
     return usage.CLEAN

@@ -1,15 +1,17 @@
-"""`tqgen show`: a spec at any stage of its compilation."""
+"""`tqgen show`: a spec at any stage of its compilation, as text, data or a picture."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from tqgen.commands import usage
+from tqgen.commands import files, usage
 from tqgen.commands.console import width_of
 from tqgen.layout.byte_map import Launch
+from tqgen.outputs import Output
 
 STAGES = ("spec", "layout", "plan", "source")
 
@@ -19,6 +21,17 @@ def show(argument: str, stage: str, as_json: bool, overrides: Mapping[str, str],
     (path,) = usage.spec_paths([argument])
     text, data = _stage(path, stage, dict(overrides), launch)
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n" if as_json else text)
+    return usage.CLEAN
+
+
+def picture(argument: str, file: Path, overrides: Mapping[str, str], launch: Launch) -> int:
+    """Draw the byte map of one spec into an SVG file."""
+    from tqgen.layout.resolve import resolve
+    from tqgen.picture import draw
+    from tqgen.spec import load_spec
+
+    (path,) = usage.spec_paths([argument])
+    files.write(Output(file, draw(resolve(load_spec(path, overrides)), launch)))
     return usage.CLEAN
 
 
@@ -40,7 +53,7 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
         from tqgen.spec import dump_spec
         from tqgen.spec.expand import expand
 
-        return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True)
+        return dump_spec(spec), expand(spec).model_dump(mode="json", exclude_unset=True, exclude_none=True)
     from tqgen.layout.byte_map import byte_map
     from tqgen.layout.byte_map_text import render
 

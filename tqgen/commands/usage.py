@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tqgen import manifest
-from tqgen.diagnostics import Diagnostic, Place, SpecError, did_you_mean
+from tqgen.diagnostics import Diagnostic, Place, SpecError, cut, did_you_mean
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -43,12 +43,29 @@ def spec_paths(arguments: Sequence[str]) -> list[Path]:
     paths = [manifest.locate(argument) for argument in arguments]
     for argument, path in zip(arguments, paths, strict=True):
         is_name = path.name == argument and not path.suffix
-        if is_name and not path.exists():
+        if is_name and not os.path.exists(path):
             close = did_you_mean(argument, [entry.name for entry in manifest.shipped()])
             help = f"did you mean `{close}`?" if close else "`tqgen list` shows the specs that are shipped"
-            message = f"`{argument}` is neither a file nor the name of a shipped spec"
+            message = f"`{cut(argument, 80)}` is neither a file nor the name of a shipped spec"
             raise UsageError("TQ4001", message, help=help)
     return [relative(path) for path in paths]
+
+
+def choose(option: str, value: str, choices: Sequence[str]) -> None:
+    """UsageError where the value of an option is none of its choices."""
+    if value not in choices:
+        close = did_you_mean(value, choices)
+        help = f"did you mean `{close}`?" if close else f"choose one of {', '.join(choices)}"
+        raise UsageError("TQ4101", f"`{value}` is no value of `{option}`", help=help)
+
+
+def below(option: str, value: int | None, default: int, limit: int, what: str) -> int:
+    """An index among `limit`; without one `default` or the last. UsageError where it is out of range."""
+    if value is None:
+        return min(default, limit - 1)
+    if value >= limit:
+        raise UsageError("TQ4101", f"`{option} {value}` is out of range: there are {limit} {what}, counted from 0")
+    return value
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:

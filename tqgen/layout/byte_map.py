@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from tqgen.codecs.base import SideParameters
 from tqgen.layout import Field, Layout, Part, Region, Reserved, Side
 from tqgen.layout.form import SIZES, Form
 
@@ -99,10 +100,12 @@ class ByteMap:
 def describe_side(side: Side) -> str:
     """A side's codec and every parameter that is not its default, as a spec writes them."""
     parameters = side.parameters
+    fields = type(parameters).model_fields
+    shared = SideParameters.model_fields
     written = []
-    for name, info in type(parameters).model_fields.items():
+    for name in sorted(fields, key=lambda name: name in shared):  # the codec's own come first
         value = getattr(parameters, name)
-        if name in {"codec", "head_dim"} or (value == info.default and name not in {"bits", "format", "dtype"}):
+        if name in {"codec", "head_dim"} or (value == fields[name].default and name not in {"bits", "format", "dtype"}):
             continue
         dtype = getattr(value, "dtype", None)
         if value is not None:

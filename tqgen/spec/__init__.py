@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -12,6 +11,7 @@ from tqgen.diagnostics import Diagnostic, SpecError
 from tqgen.spec.document import Document, parse_mapping
 from tqgen.spec.dump import to_yaml
 from tqgen.spec.expand import expand
+from tqgen.spec.json_schema import json_schema
 from tqgen.spec.models import Origin, Spec
 from tqgen.spec.overrides import apply_overrides
 from tqgen.spec.schema_errors import empty_values, translate
@@ -68,9 +68,3 @@ def dump_spec(spec: Spec, *, expanded: bool = True) -> str:
     layout.
     """
     return to_yaml(expand(spec) if expanded else spec)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a spec, for editors that check and complete YAML."""
-    schema = Spec.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "tqgen spec", **schema}

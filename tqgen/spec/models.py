@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Priv
 from pydantic_core import PydanticCustomError
 
 from tqgen.codecs import CODECS
-from tqgen.codecs.base import SideParameters, Strict
+from tqgen.codecs.base import SideParameters, Strict, meanings
 from tqgen.diagnostics import Place
 from tqgen.spec.document import Document, NodePath
 
@@ -78,8 +78,17 @@ def _codec_of(side: Any) -> str | None:
     return TAG + codec if isinstance(codec, str) else None
 
 
-Alignment = Annotated[int, Field(ge=1, le=MAX_ALIGNMENT), AfterValidator(_power_of_two)]
-Identifier = Annotated[str, AfterValidator(_identifier)]
+POWERS_OF_TWO = [1 << n for n in range(MAX_ALIGNMENT.bit_length())]
+
+Alignment = Annotated[
+    int, Field(ge=1, le=MAX_ALIGNMENT, json_schema_extra={"enum": POWERS_OF_TWO}), AfterValidator(_power_of_two)
+]
+Identifier = Annotated[
+    str, Field(json_schema_extra={"pattern": f"^{_IDENTIFIER.pattern}$"}), AfterValidator(_identifier)
+]
+ModuleName = Annotated[
+    str, Field(json_schema_extra={"pattern": f"^{_IDENTIFIER.pattern}$"}), AfterValidator(_module_name)
+]
 if TYPE_CHECKING:
     AnySide = SideParameters
 else:  # one of the parameters of the codecs that there are
@@ -111,8 +120,25 @@ class Reserve(Strict):
     align: Alignment = Field(default=1, description="their offset is rounded up to a multiple of so many bytes")
 
 
+Axis = Annotated[
+    Literal["token", "head", "field"],
+    Field(
+        json_schema_extra=meanings(
+            token="the tokens of the block", head="the KV heads", field="the region's fields, one after the other"
+        )
+    ),
+]
+Shorthand = Annotated[
+    Literal["aos", "soa"],
+    Field(
+        json_schema_extra=meanings(
+            aos="everything of a token and head side by side, in one slot",
+            soa="codes in slots at the block's start, all other numbers in strips along the tokens at its end",
+        )
+    ),
+]
 OrderItem = Annotated[
-    Annotated[Literal["token", "head", "field"], Tag(TAG + "axis")] | Annotated[AlignedAxis, Tag(TAG + "aligned")],
+    Annotated[Axis, Tag(TAG + "axis")] | Annotated[AlignedAxis, Tag(TAG + "aligned")],
     _kind(TAG + "axis", TAG + "aligned"),
 ]
 FieldItem = Annotated[
@@ -126,7 +152,9 @@ class Region(Strict):
 
     name: Identifier = Field(description="of the region, unlike any other in the block")
     order: tuple[OrderItem, ...] = Field(
-        strict=False, description="the axes `token`, `head` and `field`, the outermost first"
+        strict=False,
+        description="the axes `token`, `head` and `field`, the outermost first",
+        json_schema_extra={"minItems": 3, "maxItems": 3},
     )
     fields: tuple[FieldItem, ...] = Field(
         strict=False, min_length=1, description="the parts that stand here, and reserved bytes, in their order"
@@ -147,7 +175,7 @@ class Block(Strict):
 
 
 AnyBlock = Annotated[
-    Annotated[Literal["aos", "soa"], Tag(TAG + "shorthand")] | Annotated[Block, Tag(TAG + "block")],
+    Annotated[Shorthand, Tag(TAG + "shorthand")] | Annotated[Block, Tag(TAG + "block")],
     _kind(TAG + "shorthand", TAG + "block"),
 ]
 
@@ -169,9 +197,7 @@ class Spec(Strict):
     """A whole spec."""
 
     tqgen: Annotated[Literal[1], BeforeValidator(_known_version)] = Field(description="version of the spec language")
-    name: Annotated[str, AfterValidator(_module_name)] = Field(
-        description="name of the layout, and the stem of its file and module"
-    )
+    name: ModuleName = Field(description="name of the layout, and the stem of its file and module")
     doc: str = Field(default="", description="what the layout is, in a sentence or two")
     head_dim: int = Field(ge=1, le=MAX_HEAD_DIM, description="elements of one vector")
     key: AnySide = Field(description="how keys are stored")

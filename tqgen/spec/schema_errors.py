@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from tqgen.codecs import CODECS
-from tqgen.diagnostics import Diagnostic, did_you_mean, listed
+from tqgen.diagnostics import Diagnostic, cut, did_you_mean, listed
 from tqgen.spec import scalars
 from tqgen.spec.document import Document, NodePath, dotted
 from tqgen.spec.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
@@ -149,7 +149,7 @@ class _Problem:
         wanted = listed(choices)
         if not isinstance(self.found, str):
             return self._wrong_type(wanted)
-        message = f"`{self.name}` is `{_cut(self.found)}`, but must be {wanted}"
+        message = f"`{self.name}` is `{cut(self.found)}`, but must be {wanted}"
         close = did_you_mean(self.found, choices)
         return self._make("TQ2004", message, f"did you mean `{close}`?" if close else "")
 
@@ -190,7 +190,7 @@ class _Problem:
         return self._make("TQ2009", f"`{self.name}` is {number}, but must be a power of two", help)
 
     def _identifier(self) -> Diagnostic:
-        message = f"`{self.name}` is `{_cut(self.found)}`, which is not a Python identifier"
+        message = f"`{self.name}` is `{cut(self.found)}`, which is not a Python identifier"
         return self._make("TQ2007", message, "use letters, digits and `_`, no digit first, and no keyword of Python")
 
     def _module_name(self) -> Diagnostic:
@@ -215,7 +215,7 @@ class _Problem:
         return self._make("TQ2005", f"`{self.name}` is {self._written()}, but must be {wanted}")
 
     def _written(self) -> str:
-        return _cut(self.document.written.get(self.path, str(self.found)))
+        return cut(self.document.written.get(self.path, str(self.found)))
 
     def _wrong_type(self, wanted: str) -> Diagnostic:
         """A value of another kind than `wanted`, with a hint where another YAML would have read it differently."""
@@ -226,7 +226,7 @@ class _Problem:
                 meant = scalars.meant_as_number(word)
             if meant is not None:
                 shown = str(meant).lower()
-                message = f"`{self.name}` is the text `{_cut(word)}`, but must be {wanted}"
+                message = f"`{self.name}` is the text `{cut(word)}`, but must be {wanted}"
                 return self._make("TQ2011", message, f"YAML 1.1 reads {shown} here, YAML 1.2 does not: write `{shown}`")
         return self._make("TQ2003", f"`{self.name}` is {self._described()}, but must be {wanted}", self._hint(wanted))
 
@@ -236,7 +236,7 @@ class _Problem:
         if isinstance(self.found, (int, float)):
             return f"the number {self._written()}"
         if isinstance(self.found, str):
-            return f"the text `{_cut(self.found)}`"
+            return f"the text `{cut(self.found)}`"
         return "a list" if isinstance(self.found, list) else "a mapping"
 
     def _hint(self, wanted: str) -> str:
@@ -280,7 +280,3 @@ def _choices(info: FieldInfo | None) -> tuple[Any, ...]:
         return get_args(annotation)
     inner = [part for part in get_args(annotation) if get_origin(part) is Literal]
     return get_args(inner[0]) if inner else ()
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."

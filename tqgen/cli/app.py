@@ -1,0 +1,246 @@
+"""The commands, their arguments and options, as typer knows them. Each calls the file of its name in `commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tqgen.commands import completion
+from tqgen.commands.console import Console
+from tqgen.commands.usage import USAGE, UsageError, below, choose, parse_overrides
+from tqgen.version import __version__
+
+app = typer.Typer(
+    name="tqgen",
+    help="A compiler for the memory layout of quantised KV caches.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+console = Console()
+# Commands return what is to be done, so that it is done outside of typer, which answers some exceptions in its own way.
+Work = Callable[[], int]
+
+ONE_SPEC = "A spec file, or the name of a shipped spec."
+Specs = Annotated[
+    list[str],
+    typer.Argument(metavar="SPEC...", help="Spec files, or names of shipped specs.", autocompletion=completion.specs),
+]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the spec, as in head_dim=64.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print data for tools instead of text.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    error_format: Annotated[
+        str, typer.Option(metavar="text|json", help="How diagnostics are written to stderr; json: one object a line.")
+    ] = "text",
+) -> None:
+    """A compiler for the memory layout of quantised KV caches."""
+    if version:
+        print(f"tqgen {__version__}")
+        raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(USAGE)
+
+
+@app.command()
+def build(
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC]...",
+            help="Spec files, or names of shipped specs; default all.",
+            autocompletion=completion.specs,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the modules; default generated/.")
+    ] = None,
+    set_: Overrides = [],  # noqa: B006
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a build would.")] = False,
+) -> Work:
+    """Write one Triton module for each spec.
+
+    Modules go into generated/ of the source tree for its own specs, otherwise into ./generated.
+    """
+    from tqgen.commands.build import build as command
+
+    return partial(command, console, specs or [], output, parse_overrides(set_), check)
+
+
+@app.command()
+def check(specs: Specs, set_: Overrides = []) -> Work:  # noqa: B006
+    """Say whether specs can be built; nothing is written."""
+    from tqgen.commands.check import check as command
+
+    return partial(command, specs, parse_overrides(set_))
+
+
+@app.command()
+def show(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=ONE_SPEC, autocompletion=completion.specs)],
+    stage: Annotated[
+        str,
+        typer.Option(
+            metavar="spec|layout|plan|source",
+            help="What to print; layout is the byte map.",
+            autocompletion=lambda: ["spec", "layout", "plan", "source"],
+        ),
+    ] = "layout",
+    as_json: AsJson = False,
+    set_: Overrides = [],  # noqa: B006
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block, for the addresses of the byte map.")] = 16,
+    heads: Annotated[int, typer.Option(min=1, help="KV heads, for the addresses of the byte map.")] = 8,
+    token: Annotated[int | None, typer.Option(min=0, help="Offset in the block of the addressed token.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="The addressed head.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the byte map into an SVG file instead of printing it.")
+    ] = None,
+) -> Work:
+    """Print the byte map of a spec, or another stage, or draw it."""
+    from tqgen.commands.show import STAGES, picture
+    from tqgen.commands.show import show as command
+    from tqgen.layout.byte_map import Launch
+
+    choose("--stage", stage, STAGES)
+    default = Launch()
+    token = below("--token", token, default.token, block_size, "tokens in a block")
+    head = below("--head", head, default.head, heads, "heads")
+    launch = Launch(block_size, heads, token, head)
+    if svg is not None:
+        if as_json or stage != "layout":
+            raise UsageError("TQ4101", "`--svg` draws the byte map, and goes with neither `--stage` nor `--json`")
+        return partial(picture, spec, svg, parse_overrides(set_), launch)
+    return partial(command, spec, stage, as_json, parse_overrides(set_), launch)
+
+
+@app.command()
+def verify(
+    specs: Specs,
+    set_: Overrides = [],  # noqa: B006
+    cell: Annotated[
+        list[str], typer.Option("--cell", metavar="ID", help="Run this cell of the matrix alone; can be repeated.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> Work:
+    """Run generated kernels and compare them with numpy.
+
+    On the GPU where there is one, otherwise in Triton's interpreter.
+    """
+    from tqgen.commands.verify import verify as command
+
+    return partial(command, console, specs, parse_overrides(set_), cell, as_json)
+
+
+@app.command(name="list")
+def list_(as_json: AsJson = False) -> Work:
+    """Print the specs that are shipped."""
+    from tqgen.commands.listing import listing
+
+    return partial(listing, as_json)
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help=ONE_SPEC, autocompletion=completion.specs)],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="What to compare it with.", autocompletion=completion.specs)
+    ],
+    as_json: AsJson = False,
+    set_: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of NEW, as in key.bits=4.")
+    ] = [],  # noqa: B006
+) -> Work:
+    """Print what differs between two layouts: moved fields, numerics, launchers.
+
+    The exit status is 0 where nothing does, names and comments apart, and 1 otherwise.
+    """
+    from tqgen.commands.diff import diff as command
+
+    return partial(command, [old, new], parse_overrides(set_), as_json)
+
+
+@app.command()
+def breaking(
+    against: Annotated[
+        str, typer.Option(metavar="REF|FOLDER", help="A git revision, or a folder of specs or generated modules.")
+    ],
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC]...",
+            help="Spec files, folders, or names of shipped specs; default all.",
+            autocompletion=completion.specs,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Say whether layouts are what they were under their names.
+
+    Compares with a git revision or a folder, by category: LAYOUT (where bytes stand), NUMERICS (what they mean) and API
+    (what callers rely on).
+    """
+    from tqgen.commands.breaking import breaking as command
+
+    return partial(command, console, specs or [], against, as_json)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the layout; NAME.yaml is written.")],
+    key: Annotated[str, typer.Option(metavar="CODEC", help="Codec of the keys.")] = "mse",
+    key_bits: Annotated[int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes.")] = None,
+    value: Annotated[str, typer.Option(metavar="CODEC", help="Codec of the values.")] = "uniform",
+    value_bits: Annotated[int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes.")] = None,
+    arrangement: Annotated[
+        str, typer.Option(metavar="soa|aos|head-major|planes", help="Where in a block the parts stand.")
+    ] = "soa",
+    head_dim: Annotated[int, typer.Option(min=1, help="Elements of one vector.")] = 128,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the spec.")] = Path("."),
+) -> Work:
+    """Write a commented spec to start from."""
+    from tqgen.codecs import CODECS
+    from tqgen.commands.new import new as command
+    from tqgen.spec.starter import ARRANGEMENTS, Choice
+
+    for option, codec in (("--key", key), ("--value", value)):
+        choose(option, codec, list(CODECS))
+    choose("--arrangement", arrangement, list(ARRANGEMENTS))
+    return partial(command, name, Choice(key, key_bits), Choice(value, value_bits), arrangement, head_dim, output)
+
+
+@app.command()
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of printing it.")
+    ] = None,
+) -> Work:
+    """Print the JSON Schema of specs, for editors.
+
+    A spec names it with a first line as `# yaml-language-server: $schema=tqgen.schema.json`.
+    """
+    from tqgen.commands.schema import schema as command
+
+    return partial(command, output)
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="[CODE]", help="As in error[TQ3107]; default all.", autocompletion=completion.codes),
+    ] = None,
+) -> Work:
+    """Print what a diagnostic means, and what to do."""
+    from tqgen.commands.explain import explain as command
+
+    return partial(command, code)
