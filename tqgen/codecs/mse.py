@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tqgen import codebooks
 from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
+from tqgen.diagnostics import did_you_mean, listed
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -172,12 +173,13 @@ class MseCodec(Codec):
     def problems(self, parameters: MseParameters, head_dim: int) -> Iterator[Problem]:
         known = codebooks.names()
         if parameters.codebook not in known:
+            close = did_you_mean(parameters.codebook, known)
             yield Problem(
                 code="TQ3203",
                 message=f"no codebook is called `{parameters.codebook}`",
                 path=("codebook",),
                 label="unknown codebook",
-                help=f"choose one of {', '.join(known)}",
+                help=f"did you mean `{close}`?" if close else f"choose {listed(known)}",
             )
         elif parameters.bits not in codebooks.widths(parameters.codebook):
             widths = ", ".join(map(str, codebooks.widths(parameters.codebook)))

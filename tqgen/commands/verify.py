@@ -204,7 +204,9 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def _totals(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    count = lambda result: sum(one["result"] == result for one in results)  # noqa: E731
+    def count(result: str) -> int:
+        return sum(one["result"] == result for one in results)
+
     return {
         "passed": count("ok"),
         "failed": count("failed"),

@@ -107,8 +107,8 @@ class Field:
 
     def address(self, token: int, head: int, block_size: int, num_kv_heads: int) -> int:
         """Byte offset from the block's start of this field of one token and head."""
-        at = lambda form: form.evaluate(block_size, num_kv_heads)  # noqa: E731
-        return at(self.base) + token * at(self.token_stride) + head * at(self.head_stride)
+        forms = ((self.base, 1), (self.token_stride, token), (self.head_stride, head))
+        return sum(times * form.evaluate(block_size, num_kv_heads) for form, times in forms)
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,11 @@ def _rotation_problems(parameters: SideParameters, side: str, head_dim: int, giv
             )
         return
     largest = head_dim & -head_dim
-    in_blocks = (
-        f"`rotation_block: {largest}` rotates {head_dim // largest} blocks of {largest}, and " if largest > 1 else ""
-    )
+    in_blocks = ""
+    if largest == head_dim:
+        in_blocks = "leave it out to rotate the whole vector; "
+    elif largest > 1:
+        in_blocks = f"`rotation_block: {largest}` rotates {head_dim // largest} blocks of {largest}, and "
     way_out = f"{in_blocks}`rotation: matrix` takes any matrix at run time"
     here = (given, f"head_dim is {head_dim}")
     if block is None and largest != head_dim:
@@ -205,6 +207,7 @@ def _order_problems(region: Region, path: NodePath) -> Iterator[Problem]:
 def _placement_problems(block: Block, parts: dict[str, Part], codecs: dict[str, str]) -> Iterator[Problem]:
     """Every stored part stands in exactly one place, and nothing else does."""
     placed: dict[str, NodePath] = {}
+    misspelt: set[str] = set()
     for index, region in enumerate(block.regions):
         for position, item in enumerate(region.fields):
             if isinstance(item, Reserve):
@@ -212,6 +215,8 @@ def _placement_problems(block: Block, parts: dict[str, Part], codecs: dict[str, 
             path: NodePath = ("block", "regions", index, "fields", position)
             name, path = (item.field, (*path, "field")) if isinstance(item, Entry) else (item, path)
             if name not in parts:
+                close = did_you_mean(name, parts)
+                misspelt.update([close] if close else [part for part in name.split() if part in parts])
                 yield _unknown_part(name, path, parts, codecs)
             elif name in placed:
                 yield Problem(
@@ -224,7 +229,7 @@ def _placement_problems(block: Block, parts: dict[str, Part], codecs: dict[str, 
             else:
                 placed[name] = path
     for name in parts:
-        if name not in placed:
+        if name not in placed and name not in misspelt:
             side = name.partition(".")[0]
             yield Problem(
                 code="TQ3101",
@@ -241,6 +246,8 @@ def _unknown_part(name: str, path: NodePath, parts: dict[str, Part], codecs: dic
     own = [part for part in parts if part.startswith(f"{side}.")]
     if close := did_you_mean(name, parts):
         help = f"did you mean `{close}`?"
+    elif len(name.split()) > 1:
+        help = "separate items by `,`"
     elif own:
         help = f"codec `{codecs[side]}` stores {listed(own, 'and')}"
     elif side in SIDES:

@@ -144,7 +144,12 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
     sum_of_squares = f"${CODES}" if squares else ""
     constant = _Constants(CODES + squares + 1)
     if bits <= 3:
-        lines = [registers, *_spread(bits, source), "shr.u32 z, x, 16;", *_look_up(numbers, ("x", "z"), None, constant, sum_of_squares)]
+        lines = [
+            registers,
+            *_spread(bits, source),
+            "shr.u32 z, x, 16;",
+            *_look_up(numbers, ("x", "z"), None, constant, sum_of_squares),
+        ]
         return Expansion(tuple(lines), natural, tuple(constant.values), squares)
     if bits != 4:
         return None

@@ -98,7 +98,7 @@ def parse_mapping(source: Source) -> Document:
     """As `parse`, for a text that must be a mapping of keys: a whole spec."""
     document = parse(source)
     if document.data is None:
-        help = "`tqgen new` prints a spec to start from"
+        help = "`tqgen new NAME` writes a spec to start from"
         raise SpecError([Diagnostic("TQ1005", "the spec is empty", source.place(0), help=help)])
     if not isinstance(document.data, dict):
         found = "a list" if isinstance(document.data, list) else "a single value"
@@ -112,7 +112,7 @@ class _Open:
     """A collection whose end has not been seen."""
 
     path: NodePath
-    data: dict | list
+    data: dict[str, Any] | list[Any]
     start: int
     is_flow: bool
     key: str | None = None  # of a mapping: the key whose value comes next
@@ -227,7 +227,7 @@ class _Builder:
         elif top.key is not None:
             top.data[top.key], top.key = value, None
 
-    def _open(self, data: dict | list, event: Any) -> None:
+    def _open(self, data: dict[str, Any] | list[Any], event: Any) -> None:
         start = event.start_mark.index
         if len(self.stack) >= DEEPEST:
             message = f"a spec has at most {DEEPEST} levels of nesting"

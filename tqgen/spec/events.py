@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import Event
 
-from tqgen.diagnostics import Diagnostic, Related, SpecError
+from tqgen.diagnostics import Diagnostic, Place, Related, SpecError
 from tqgen.spec.source import Source
 
 
@@ -43,6 +44,7 @@ _TROUBLE = {  # what the parser says: what tqgen says, and what helps
     "found undefined alias": ("aliases are not part of the spec language", "write the value out where it is used"),
 }
 _AT_ITS_START = ("found unexpected end of stream", "found unexpected document separator", "could not find expected ':'")
+_KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?[A-Za-z_][\w.-]*(:)[^\s:]")
 
 
 def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
@@ -55,18 +57,54 @@ def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
     if "cannot start any token" in problem and char == "\t":
         return Diagnostic("TQ1004", "a tab cannot indent a line", place, help="indent with spaces")
     if "cannot start any token" in problem:
-        help = "put quotes around the value"
-        return Diagnostic("TQ1001", f"a value cannot start with `{char}`", place, help=help)
+        shown = "a backquote" if char == "`" else f"`{char}`"
+        return Diagnostic("TQ1001", f"a value cannot start with {shown}", place, help="put quotes around the value")
     if "incompatible YAML document" in problem:
         return Diagnostic("TQ1013", "specs are YAML 1.2", source.find("%YAML"), help="remove the `%YAML` line")
+    if "mapping values are not allowed" in problem and (better := _misplaced_key(source, place)):
+        return better
+    if "expected <block end>" in problem and place.text[: place.column - 1].strip():
+        help = "remove it, or put quotes around the whole value; in single quotes a quote is written twice"
+        return Diagnostic("TQ1001", "a value ends before this", place, help=help)
     said = next((said for said in _TROUBLE if said in problem), "")
     message, help = _TROUBLE.get(said, (f"this is not YAML: {problem.splitlines()[0]}".replace("'", "`"), ""))
     if "tag" in str(error.context):
         message, help = _TAG
     related: tuple[Related, ...] = ()
     if opened and opened.index != index:
+        start = source.place(opened.index)
+        if said == "could not find expected ':'" and (glued := _glued_key(start)):
+            return glued
         if said in _AT_ITS_START:
-            place = source.place(opened.index)
+            place = start
+        elif message.endswith("goes wrong here") and start.line < place.line:
+            message = message.replace("goes wrong here", "is never closed")
+            place, related = start, (Related(place, "this is still read as a part of it"),)
         elif message.endswith("goes wrong here"):
-            related = (Related(source.place(opened.index), "opened here"),)
+            related = (Related(start, "opened here"),)
     return Diagnostic("TQ1001", message, place, help=help, related=related)
+
+
+def _glued_key(line: Place) -> Diagnostic | None:
+    found = _KEY_WITHOUT_SPACE.match(line.text)
+    if not found:
+        return None
+    colon = Place(line.file, line.line, found.start(1) + 1, 1, line.text)
+    return Diagnostic("TQ1001", "there is no space between a key and its value", colon, help="write `key: value`")
+
+
+def _misplaced_key(source: Source, place: Place) -> Diagnostic | None:
+    """What is wrong with a `:`, where the lines above tell: a key is glued to its value, or has a value already."""
+    above = source.line_above(place.line)
+    if above and (glued := _glued_key(above)):
+        return glued
+    before = place.text[: place.column - 1]
+    if not above or not re.fullmatch(r" *(?:- )?[\w.-]+", before):
+        return None
+    indent, indent_above = (len(text) - len(text.lstrip(" ")) for text in (before, above.text))
+    if indent <= indent_above or ": " not in above.text:
+        return None
+    start = Place(place.file, place.line, indent + 1, place.column - indent - 1, place.text)
+    related = (Related(above, "this has a value already"),)
+    help = "indent it like the lines beside it, or remove the value above it"
+    return Diagnostic("TQ1001", "this is indented like a part of the line above it", start, help=help, related=related)

@@ -19,6 +19,7 @@ from tqgen.diagnostics import Place
 from tqgen.spec.document import Document, NodePath
 
 VERSION = 1  # of the spec language
+MAX_NAME = 100  # characters: it becomes the name of a file
 MAX_HEAD_DIM = 1024  # a kernel holds a whole vector in one row of a tile, and a wider row does not fit its registers
 MAX_ALIGNMENT = 4096
 MAX_BYTES = 65536  # of a slot or a reserved stretch, so that a mistyped number is found here
@@ -40,6 +41,8 @@ def _identifier(value: str) -> str:
 
 
 def _module_name(value: str) -> str:
+    if len(value) > MAX_NAME:
+        raise PydanticCustomError("long_name", "too long")
     if value in _IMPORTED or value.startswith("__"):
         raise PydanticCustomError("module_name", "hides a module")
     return _identifier(value)

@@ -25,7 +25,7 @@ _BINARY = re.compile(r"[-+]?0b[01_]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 
 LONGEST_INTEGER = 30  # digits; what is longer is outside every range that a spec has
-HUGE = 10**LONGEST_INTEGER
+HUGE: int = 10**LONGEST_INTEGER
 
 Scalar = bool | int | float | str | None
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
 from tqgen.codecs import CODECS
+from tqgen.codecs.base import Stored
 from tqgen.diagnostics import Diagnostic, cut, did_you_mean, listed
-from tqgen.spec import scalars
+from tqgen.spec import hints, scalars
 from tqgen.spec.document import Document, NodePath, dotted
-from tqgen.spec.models import MAX_HEAD_DIM, TAG, AlignedAxis, Block, Entry, Reserve, Spec
+from tqgen.spec.locations import choices_of, is_tag, model_and_field, model_in
+from tqgen.spec.models import MAX_HEAD_DIM, MAX_NAME, Entry, Reserve
 
-_TAGGED: dict[str, type[BaseModel]] = {
-    **{TAG + name: codec.Parameters for name, codec in CODECS.items()},
-    TAG + "aligned": AlignedAxis,
-    TAG + "entry": Entry,
-    TAG + "reserve": Reserve,
-    TAG + "block": Block,
-}
+SHORTHANDS = ("aos", "soa")
 _WANTED = {  # pydantic's type of problem: what should stand there
     "int": "a whole number",
     "float": "a number",
@@ -56,26 +51,41 @@ def empty_values(document: Document) -> list[Diagnostic]:
 
 
 def translate(error: ValidationError, document: Document) -> Iterator[Diagnostic]:
-    """The problems of a validation as diagnostics; those that `empty_values` reports are left out."""
+    """The problems of a validation as diagnostics.
+
+    Those that `empty_values` reports are left out, and missing keys that are there with a misspelling.
+    """
+    problems = [(problem, problem.diagnostic()) for problem in _problems(error, document)]
+    misspelt = {(problem.path[:-1], problem.suggested) for problem, _ in problems if problem.suggested}
+    for problem, diagnostic in problems:
+        parent = problem.path[:-1]
+        if problem.type == "missing" and {(parent, problem.path[-1]), (parent, "reserved")} & misspelt:
+            continue
+        yield diagnostic
+
+
+def _problems(error: ValidationError, document: Document) -> Iterator[_Problem]:
     for problem in error.errors(include_url=False):
         location = problem["loc"]
-        path = tuple(step for step in location[:-1] if not _is_tag(step))
-        if location and (problem["type"] == "extra_forbidden" or not _is_tag(location[-1])):
+        path = tuple(step for step in location[:-1] if not is_tag(step))
+        if location and (problem["type"] == "extra_forbidden" or not is_tag(location[-1])):
             path = (*path, location[-1])
         found = _at(document.data, path)
         if problem["type"] != "missing" and _has_no_value(found):
             continue
         if problem["type"] == "too_short" and found:  # its items are wrong, and are reported one by one
             continue
-        yield _Problem(problem, location, path, document).diagnostic()
+        if (
+            problem["type"] == "union_tag_not_found"
+            and isinstance(found, dict)
+            and _has_no_value(found.get("codec", 0))
+        ):
+            continue
+        yield _Problem(problem, location, path, document)
 
 
 def _has_no_value(found: Any) -> bool:
     return found is None or (isinstance(found, float) and not math.isfinite(found))
-
-
-def _is_tag(step: str | int) -> bool:
-    return isinstance(step, str) and step.startswith(TAG)
 
 
 def _at(data: Any, path: NodePath) -> Any:
@@ -92,15 +102,16 @@ class _Problem:
 
     def __init__(self, problem: Any, location: NodePath, path: NodePath, document: Document) -> None:
         self.type: str = problem["type"]
-        self.context: dict = problem.get("ctx", {})
+        self.context: dict[str, Any] = problem.get("ctx", {})
         self.fallback: str = problem["msg"]
         self.path, self.document = path, document
         self.name = dotted(path)
         self.found = _at(document.data, path)
-        self.model, self.info = _model_and_field(location)
+        self.suggested: str | None = None  # the key that an unknown one was probably meant to be
+        self.model, self.info = model_and_field(location)
 
     def diagnostic(self) -> Diagnostic:
-        special = getattr(self, f"_{self.type}", None)
+        special: Callable[[], Diagnostic] | None = getattr(self, f"_{self.type}", None)
         if special:
             return special()
         kind = self.type.split("_")[0]
@@ -110,7 +121,9 @@ class _Problem:
             return self._out_of_range()
         return self._make("TQ2003", f"`{self.name}` is not right: {self.fallback.lower()}")
 
-    def _make(self, code: str, message: str, help: str = "", label: str = "", on: Literal["key", "value"] = "value"):
+    def _make(
+        self, code: str, message: str, help: str = "", label: str = "", on: Literal["key", "value"] = "value"
+    ) -> Diagnostic:
         return Diagnostic(code, message, self.document.place(self.path, on), label, help)
 
     # One method for each of pydantic's types of problem, by its name.
@@ -126,23 +139,30 @@ class _Problem:
         parent, key = self.path[:-1], str(self.path[-1])
         where = f"`{dotted(parent)}`" if parent else "the spec"
         known = list(self.model.model_fields) if self.model else []
+        present = _at(self.document.data, parent)
+        if self.model is Entry and "field" not in present:  # told apart by the one key that is wrong here
+            known = list(dict.fromkeys((*Entry.model_fields, *Reserve.model_fields)))
         label = ""
-        if close := did_you_mean(key, known):
-            help = f"did you mean `{close}`?"
+        close = hints.meant(key, known)
+        if close and close in present:
+            help = f"`{close}` is there already: remove one of the two"
+        elif close:
+            help, self.suggested = f"did you mean `{close}`?", close
+        elif parent == ("block",) and key in SHORTHANDS:
+            help, self.suggested = f"write `block: {key}`", "regions"
         else:
             help = f"the keys here are {listed(known, 'and')}"
         if len(parent) == 1 and parent[0] in ("key", "value"):
-            codec = self.document.data[parent[0]]["codec"]
             owners = [name for name, other in CODECS.items() if key in other.Parameters.model_fields]
             if owners:
                 label = f"a key of codec{'s' * (len(owners) > 1)} {listed(owners, 'and')}"
-                help = f"remove it, or choose another codec than `{codec}`"
+                help, self.suggested = f"remove it, or choose codec {listed(owners)}", None
         return self._make("TQ2002", f"unknown key `{key}` in {where}", help, label, on="key")
 
     def _literal_error(self) -> Diagnostic:
-        choices = [str(choice) for choice in _choices(self.info)] or ["token", "head", "field"]
+        choices = [str(choice) for choice in choices_of(self.info)] or ["token", "head", "field"]
         if self.path == ("block",):
-            choices = ["aos", "soa"]
+            choices = list(SHORTHANDS)
         return self._choose(choices)
 
     def _choose(self, choices: list[str]) -> Diagnostic:
@@ -150,8 +170,9 @@ class _Problem:
         if not isinstance(self.found, str):
             return self._wrong_type(wanted)
         message = f"`{self.name}` is `{cut(self.found)}`, but must be {wanted}"
-        close = did_you_mean(self.found, choices)
-        return self._make("TQ2004", message, f"did you mean `{close}`?" if close else "")
+        close = hints.meant(self.found, choices)
+        help = f"did you mean `{close}`?" if close else hints.for_words(self.found, choices)
+        return self._make("TQ2004", message, help)
 
     def _version(self) -> Diagnostic:
         if type(self.found) is not int:
@@ -162,15 +183,23 @@ class _Problem:
     def _union_tag_not_found(self) -> Diagnostic:
         if len(self.path) == 1 and isinstance(self.found, dict):
             if "codec" not in self.found:
-                message = f"`codec` is missing in `{self.name}`"
-                help = f"add `codec`: {listed(list(CODECS))}"
-                return self._make("TQ2001", message, help, on="key")
+                return self._codec_missing(self.found)
             self.path, self.found = (*self.path, "codec"), self.found["codec"]
             self.name = dotted(self.path)
             return self._choose(list(CODECS))
         return self._wrong_type(self._wanted_of_union())
 
     _union_tag_invalid = _union_tag_not_found
+
+    def _codec_missing(self, found: dict[str, Any]) -> Diagnostic:
+        message = f"`codec` is missing in `{self.name}`"
+        help = f"add `codec`: {listed(list(CODECS))}"
+        for key in found:
+            if key.split()[:1] == ["codec"] and len(key.split()) == 2:
+                help = f"write `codec: {key.split()[1]}`"
+            elif did_you_mean(key, ["codec"]):
+                help = f"did you mean `codec` by `{cut(key)}`?"
+        return self._make("TQ2001", message, help, on="key")
 
     def _wanted_of_union(self) -> str:
         if self.path == ("block",):
@@ -196,6 +225,10 @@ class _Problem:
     def _module_name(self) -> Diagnostic:
         return self._make("TQ2007", f"a module called `{self.found}` would hide another", "choose another name")
 
+    def _long_name(self) -> Diagnostic:
+        message = f"`{self.name}` has {len(self.found)} characters, and may have {MAX_NAME}"
+        return self._make("TQ2007", message, "choose a shorter name")
+
     def _side_head_dim(self) -> Diagnostic:
         self.path = (*self.path, "head_dim")
         self.name, self.found = dotted(self.path), _at(self.document.data, self.path)
@@ -219,6 +252,8 @@ class _Problem:
 
     def _wrong_type(self, wanted: str) -> Diagnostic:
         """A value of another kind than `wanted`, with a hint where another YAML would have read it differently."""
+        if wanted == _WANTED["model"] and self.info and model_in(self.info.annotation) is Stored:
+            wanted = "a mapping as `{dtype: fp16}`"
         word = self.document.written.get(self.path)
         if isinstance(self.found, str) and word is not None:
             meant: Any = scalars.meant_as_bool(word) if "true" in wanted else None
@@ -240,43 +275,6 @@ class _Problem:
         return "a list" if isinstance(self.found, list) else "a mapping"
 
     def _hint(self, wanted: str) -> str:
-        if isinstance(self.found, str) and self.path not in self.document.written:
-            value = scalars.resolve(self.found)
-            fits = (bool,) if "true" in wanted else (int, float) if "number" in wanted else ()
-            return "remove the quotes" if isinstance(value, fits) else ""
-        if isinstance(self.found, float) and self.found.is_integer() and wanted == "a whole number":
-            return f"write `{int(self.found)}`"
-        if wanted == "text" and isinstance(self.found, (bool, int, float)):
+        if wanted == "text" and self.path == ("doc",):
             return "put it in quotes"
-        return ""
-
-
-def _model_and_field(location: NodePath) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """The model that a location leads into, and the field of it that the location ends in."""
-    model: type[BaseModel] | None = Spec
-    owner, info = model, None
-    for step in location:
-        if isinstance(step, int):
-            continue
-        if _is_tag(step) and step in _TAGGED:
-            model, owner, info = _TAGGED[step], _TAGGED[step], None
-        elif model is not None:
-            owner, info = model, model.model_fields.get(step)
-            model = _model_in(info.annotation) if info else None
-    return owner, info
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model in `Stored | None` or `tuple[Region, ...]`; None where there are several, told apart by tags."""
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return annotation if issubclass(annotation, BaseModel) else None
-    found = [model for part in get_args(annotation) if (model := _model_in(part))]
-    return found[0] if len(found) == 1 else None
-
-
-def _choices(info: FieldInfo | None) -> tuple[Any, ...]:
-    annotation = info.annotation if info else None
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    inner = [part for part in get_args(annotation) if get_origin(part) is Literal]
-    return get_args(inner[0]) if inner else ()
+        return hints.for_value(self.found, wanted, is_plain=self.path in self.document.written)

@@ -41,6 +41,14 @@ class Source:
         lead = self.prefix if index == 0 else ""
         return Place(self.file, index + 1, len(lead) + column + 1, length, lead + line)
 
+    def line_above(self, line: int) -> Place | None:
+        """The nearest line above `line`, counted from 1, that holds more than a comment; None where there is none."""
+        for index in range(line - 2, -1, -1):
+            text = self._lines[index]
+            if text.strip() and not text.lstrip().startswith("#"):
+                return self.place(self._starts[index] + len(text) - len(text.lstrip()), self._starts[index] + len(text))
+        return None
+
     def find(self, start_of_line: str) -> Place:
         """The first line that starts so, up to its end; the start of the text where there is none."""
         for index, line in enumerate(self._lines):
