@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from layouts import layout_of
 
-from tqgen.numerics import floats
 from tqgen.layout import Layout
+from tqgen.numerics import floats
 
 FOLDER = Path(__file__).parent / "golden"
 TURBOQUANT = ("turboquant_d128_bf16", "turboquant_d128_fp16", "turboquant_d64_real_bf16")

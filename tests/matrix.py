@@ -173,8 +173,7 @@ def refusals(one: Row, head_dim: int) -> set[str]:
         elif head_dim % unit:
             found.add("TQ3401")
         elif group not in (ABSENT, "whole", str(head_dim)) and head_dim % int(group) == 0 and not is_power:
-            if head_dim // unit % int(group):
-                found.add("TQ3402")
+            found |= {"TQ3402"} if head_dim // unit % int(group) else set()
     return found
 
 

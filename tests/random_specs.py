@@ -5,8 +5,8 @@ import math
 
 from hypothesis import strategies as st
 
-from tqgen.spec.expand import stored_parts
 from tqgen.spec import parse_spec
+from tqgen.spec.expand import stored_parts
 
 HEAD_DIMS = st.sampled_from([1, 2, 7, 8, 12, 16, 24, 64, 80, 96, 100, 128, 256])
 DTYPES = st.sampled_from(["fp16", "bf16", "fp32"])

@@ -174,7 +174,7 @@ def test_a_compiler_that_reads_an_old_spec_differently(repository, capsys):
     recorded = text.split("# layout: ")[1][:16]
     module.write_text(text.replace(recorded, "0123456789abcdef"))
     git("commit", "-qam", "as another compiler made it")
-    out, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
+    _, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
     assert set(found) == {"TQ5205"} and "0123456789abcdef" in found["TQ5205"]["message"]
     assert "of the compiler" in found["TQ5205"]["help"]
 
@@ -184,7 +184,7 @@ def test_launchers_that_the_compiler_changed(repository, capsys):
     module = repository / "generated" / "mine.py"
     module.write_text(module.read_text().replace("def allocate(", "def allocate(stream, "))
     git("commit", "-qam", "another interface")
-    out, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
+    _, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
     assert set(found) == {"TQ5203"} and "`allocate`" in found["TQ5203"]["message"]
 
 

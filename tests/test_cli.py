@@ -272,8 +272,8 @@ def test_padding_and_blocks_that_do_not_fit(capsys):
 @pytest.mark.parametrize("name", ["mse3_v4", "mse4_v4_aligned", "none_vmse3"])
 def test_a_terminal_is_never_too_narrow(capsys, name, width):
     from tqgen.layout.byte_map import byte_map
-    from tqgen.layout.resolve import resolve
     from tqgen.layout.byte_map_text import render
+    from tqgen.layout.resolve import resolve
     from tqgen.spec import load_spec
 
     shown = byte_map(resolve(load_spec(manifest.locate(name))))

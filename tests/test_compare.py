@@ -6,9 +6,9 @@ from caches import BLOCKS, filled, vectors
 from layouts import layout_of
 
 from tqgen import reference
+from tqgen.codecs.base import Span
 from tqgen.numerics import floats
 from tqgen.reference import cache_bytes
-from tqgen.codecs.base import Span
 from tqgen.reference.compare import MAX_MISMATCHES, compare_cache, compare_unpacked
 
 KEY = "{codec: mse, bits: 4, rotation: hadamard}"

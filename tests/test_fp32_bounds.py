@@ -5,8 +5,8 @@ import pytest
 from layouts import layout_of
 
 from tqgen import codebooks, reference
-from tqgen.numerics import floats, rotations
 from tqgen.codecs.base import Span
+from tqgen.numerics import floats, rotations
 
 rng = np.random.default_rng(23)
 START = rng.bit_generator.state

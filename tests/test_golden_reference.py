@@ -5,8 +5,8 @@ import pytest
 from golden_cases import TURBOQUANT, case, names
 
 from tqgen import reference
-from tqgen.numerics import floats
 from tqgen.codecs.base import Span
+from tqgen.numerics import floats
 from tqgen.reference.compare import compare_cache, compare_unpacked
 
 TURBOQUANT_CASES = [(file, name) for file in TURBOQUANT for name in names(file)]

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from random_specs import spec_texts
 
 from tqgen.diagnostics import SpecError
-from tqgen.spec.expand import expand
-from tqgen.layout.form import SIZES, Form
 from tqgen.layout import Field
-from tqgen.spec.models import AlignedAxis, Entry, Reserve
+from tqgen.layout.form import SIZES, Form
 from tqgen.layout.resolve import resolve
 from tqgen.numerics.rotations import pinned_signs
 from tqgen.spec import load_spec, parse_spec
+from tqgen.spec.expand import expand
+from tqgen.spec.models import AlignedAxis, Entry, Reserve
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = sorted((ROOT / "specs").glob("*.yaml"))

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from tqgen.numerics import rotations
 from tqgen.layout import Rotation
+from tqgen.numerics import rotations
 
 PINNED = "65f54436dc6caf30eb748c306e94fa9618c21bdfcc5ce206bbaf045c120eed69"
 

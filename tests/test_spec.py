@@ -12,11 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_specs import spec_texts
 
-from tqgen.spec import scalars
 from tqgen.codecs import CODECS
-from tqgen.spec.expand import expand
 from tqgen.layout.resolve import resolve
-from tqgen.spec import Spec, dump_spec, json_schema, load_spec, parse_spec
+from tqgen.spec import Spec, dump_spec, json_schema, load_spec, parse_spec, scalars
+from tqgen.spec.expand import expand
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = sorted((ROOT / "specs").glob("*.yaml"))

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tqgen import manifest, verify
+from tqgen.cli import run
+from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
 from tqgen.verify import cells
 from tqgen.verify.cells import AXES, UNRELATED, Cell
-from tqgen.cli import run
-from tqgen.compiler import compile_spec
 from tqgen.verify.patterns import PATTERNS, vectors
 from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
 

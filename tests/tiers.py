@@ -25,18 +25,20 @@ TIERS = {
     ),
     "layout": Tier(
         "addresses of every byte against a walk of the block",
-        "sides that store parts of the same sizes count once; of the six arrangements each meets two at a head dimension, "
-        "and all of them over the head dimensions: how a block is walked does not depend on what its parts mean",
+        "sides that store parts of the same sizes count once; of the six arrangements each meets two at a head "
+        "dimension, and all of them over the head dimensions: how a block is walked does not depend on what its parts "
+        "mean",
     ),
     "reference": Tier(
         "every code value in every lane, read and decoded",
-        "full product of codec, width, packing, group and head dimension; parameters that change no decoding count once",
+        "full product of codec, width, packing, group and head dimension; parameters that change no decoding count "
+        "once",
     ),
     "interpreter": Tier(
         "kernels against the reference, byte for byte",
         "every pair of values of two axes, of the spec and of the launch: a launch takes a tenth of a second, and all "
-        "combinations are more than 10^15; the shipped specs run the launches of `tqgen verify`, of which the pairs that "
-        "meet in no code are left to -m exhaustive",
+        "combinations are more than 10^15; the shipped specs run the launches of `tqgen verify`, of which the pairs "
+        "that meet in no code are left to -m exhaustive",
     ),
     "compile": Tier(
         "kernels for sm_80, sm_90, sm_100 and gfx942: spills, shared memory, widths, exact arithmetic",

@@ -70,7 +70,7 @@ class Diagnostic:
         return self.place.length if self.place else 0
 
     @property
-    def sort_key(self) -> tuple:
+    def sort_key(self) -> tuple[str, int, int, str, str]:
         return (self.file, self.line, self.column, self.code, self.message)
 
     def render(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def _table(name: str) -> dict:
-    return json.loads(resources.files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+def _table(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(resources.files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return table
 
 
 def description(name: str) -> str:
     """One sentence on where a table comes from; KeyError where there is no such table."""
     if name not in names():
         raise KeyError(name)
-    return _table(name)["description"]
+    return str(_table(name)["description"])
 
 
 def widths(name: str) -> tuple[int, ...]:

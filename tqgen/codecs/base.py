@@ -83,7 +83,7 @@ class SideParameters(Strict):
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake in a spec, at a place that is named by its path in the document; `source` turns it into a diagnostic."""
+    """A mistake in a spec, at a place that is named by its path in the document; `resolve` makes a diagnostic of it."""
 
     code: str  # TQ....
     message: str
@@ -144,7 +144,7 @@ class KernelConstants:
 
     @property
     def correct_tables(self) -> tuple[str, ...]:
-        """The table with which `_correct` mends the first metadata once the codes are packed; none: there is no such step."""
+        """The table with which `_correct` mends the first metadata once codes are packed; none: no such step."""
         return ()
 
     def table_source(self, table: str, side_name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -133,7 +134,7 @@ class MseKernel(KernelConstants):
     @property
     def pair_mask(self) -> int:
         """The bits of two codes."""
-        return 4**self.bits - 1
+        return (1 << 2 * self.bits) - 1
 
     @property
     def helpers(self) -> tuple[str, ...]:
@@ -153,7 +154,7 @@ def cells(edges: tuple[float, ...], head_dim: int) -> tuple[int, float, int]:
 
     The cells reach beyond sqrt(head_dim), which no element of a vector of unit variance exceeds.
     """
-    gap = min((high - low for low, high in zip(edges, edges[1:])), default=1.0)
+    gap = min((high - low for low, high in pairwise(edges)), default=1.0)
     per_sigma = 2 ** max(0, math.ceil(-math.log2(gap)))
     reach = math.ceil(head_dim**0.5 * per_sigma) + 1
     for fraction in range(64):

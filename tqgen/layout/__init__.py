@@ -7,12 +7,12 @@ the tests read it. Nothing else computes an offset.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqgen.layout.form import Form
 
 if TYPE_CHECKING:
-    from tqgen.codecs.base import Codec, SideParameters
+    from tqgen.codecs.base import Codec
 
 ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
@@ -69,7 +69,7 @@ class Side:
 
     name: str  # key | value
     codec: Codec
-    parameters: SideParameters
+    parameters: Any  # an instance of the codec's `Parameters`
     head_dim: int
     rotation: Rotation
     parts: tuple[Part, ...]

@@ -142,7 +142,7 @@ def _straddling_groups(parameters: SideParameters, side: str, head_dim: int, par
     choice = f", or a group of {listed(list(map(str, fitting)), 'or')}" if fitting else ""
     yield Problem(
         code="TQ3402",
-        message=f"groups of {group} straddle the {parts} parts of {part} elements that `packing: halves` packs together",
+        message=f"groups of {group} straddle the {parts} parts of {part} elements that `packing: halves` interleaves",
         path=(side, "packing"),
         help=f"use `packing: linear`{choice}",
         related=((side, "group"), f"{part} is not a multiple of {group}"),

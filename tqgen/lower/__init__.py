@@ -140,10 +140,10 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
 def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
     """Names of the shared functions that a module needs, with what they need themselves."""
     found: set[str] = set()
-    for side, plan in zip(layout.sides, plans):
+    for plan in plans:
         found.update(getattr(plan.constants, "helpers", ()))
         for field in plan.metadata:
-            found |= {field.dtype, f"u{8 * field.item_bytes}"}
+            found |= {str(field.dtype), f"u{8 * field.item_bytes}"}
         if plan.packing.wide:
             found.add(f"u{plan.packing.bits}")
         if plan.encoded.whole_words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tqgen.codecs.base import Folding
 from tqgen.layout import Field, Layout, Reserved, Side
 from tqgen.lower import ptx
 from tqgen.lower.lanes import next_power_of_two
@@ -138,7 +139,7 @@ def has_bytes_after(layout: Layout, codes: Field) -> bool:
     return last is not codes
 
 
-def expansion_of(layout: Layout, side: Side, folding: object, codes: Field) -> ptx.Expansion | None:
+def expansion_of(layout: Layout, side: Side, folding: Folding | None, codes: Field) -> ptx.Expansion | None:
     """The assembly for a side, or None where its codes do not come in whole words of a power of two."""
     bits = side.part("codes").bits
     if folding is None or side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
@@ -150,7 +151,7 @@ def expansion_of(layout: Layout, side: Side, folding: object, codes: Field) -> p
     return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if bits in WORD_BITS else None
 
 
-def why_decoded(side: Side, folding: object) -> str:
+def why_decoded(side: Side, folding: Folding | None) -> str:
     if folding is None:
         return "vectors are decoded first: there is more than one scale a token, or none to fold"
     if side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:

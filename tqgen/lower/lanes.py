@@ -98,10 +98,10 @@ def tile(head_dim: int, group: int, codes_per_unit: int, halves: bool) -> Tile |
     u = codes_per_unit
     power = next_power_of_two
     if head_dim == power(head_dim) >= MIN_LANES and group == power(group):
-        elements = (Axis(head_dim, head_dim, 1),)
-        units = (Axis(head_dim // u, head_dim // u, 1),)
-        groups = (Axis(head_dim // group, head_dim // group, 1),)
-        return Tile(Lanes(elements), Lanes(units), Lanes(groups), group)
+        elements, units, in_groups = (
+            Lanes((Axis(count, count, 1),)) for count in (head_dim, head_dim // u, head_dim // group)
+        )
+        return Tile(elements, units, in_groups, group)
     if halves:
         part = head_dim // u
         if group != head_dim and part % group:
@@ -118,24 +118,19 @@ def tile(head_dim: int, group: int, codes_per_unit: int, halves: bool) -> Tile |
             rest = (Axis(count, power(count), inner), Axis(inner, padded, 1))
             group_lanes = padded
             groups_in_part = (Axis(count, power(count), 1),)
-        elements = (Axis(u, u, part), *rest)
-        if group == head_dim:
-            groups = (Axis(1, 1, 1),)
-        else:
-            groups = (Axis(u, u, part // inner), *groups_in_part)
-        return Tile(Lanes(elements), Lanes(rest), Lanes(groups), group_lanes)
+        groups = (Axis(1, 1, 1),) if group == head_dim else (Axis(u, u, part // inner), *groups_in_part)
+        return Tile(Lanes((Axis(u, u, part), *rest)), Lanes(rest), Lanes(groups), group_lanes)
     if group == head_dim or group == power(group):
         padded = max(power(head_dim), MIN_LANES)
-        elements = (Axis(head_dim, padded, 1),)
-        units = (Axis(-(-head_dim // u), padded // u, 1),)
+        whole, packed = Lanes((Axis(head_dim, padded, 1),)), Lanes((Axis(-(-head_dim // u), padded // u, 1),))
         if group == head_dim:
-            return Tile(Lanes(elements), Lanes(units), Lanes((Axis(1, 1, 1),)), padded)
-        return Tile(Lanes(elements), Lanes(units), Lanes((Axis(head_dim // group, padded // group, 1),)), group)
+            return Tile(whole, packed, Lanes((Axis(1, 1, 1),)), padded)
+        return Tile(whole, packed, Lanes((Axis(head_dim // group, padded // group, 1),)), group)
     count, padded = head_dim // group, power(group)
     outer = max(power(count), MIN_LANES // padded)
-    elements = (Axis(count, outer, group), Axis(group, padded, 1))
-    units = (Axis(count, outer, group // u), Axis(group // u, padded // u, 1))
-    return Tile(Lanes(elements), Lanes(units), Lanes((Axis(count, outer, 1),)), padded)
+    elements = Lanes((Axis(count, outer, group), Axis(group, padded, 1)))
+    units = Lanes((Axis(count, outer, group // u), Axis(group // u, padded // u, 1)))
+    return Tile(elements, units, Lanes((Axis(count, outer, 1),)), padded)
 
 
 def fragment_order(head_dim: int, codes_per_unit: int) -> tuple[Lanes, Lanes]:

@@ -53,7 +53,7 @@ class _Constants:
 
 def half_bits(number: float) -> int:
     """The fp16 bit pattern nearest to `number`."""
-    return struct.unpack("<H", struct.pack("<e", number))[0]
+    return int.from_bytes(struct.pack("<e", number), "little")
 
 
 def _table(entries: list[int], constant: _Constants) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tqgen.layout.form import Form
 from tqgen.layout import ITEM_BYTES, Field, Layout, Side
-from tqgen.numerics.literals import fp32
+from tqgen.layout.form import Form
 from tqgen.lower.lanes import Axis, Lanes, Tile, fragment_order, next_power_of_two, tile
+from tqgen.numerics.literals import fp32
 from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
 
 # Elements of the rotation's inner dimension that are multiplied at a time: the factors wait in shared memory, which is
@@ -103,7 +103,10 @@ def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, L
     if rotated and full and not grouped and not halves and unit > 2 and side.head_dim >= 4 * unit:
         lanes, units = fragment_order(side.head_dim, unit)
         view = tuple(axis.padded for axis in lanes.axes)
-        unit_axes = ((2, f"{2 * bits} * tl.arange(0, {view[1]})"), (4, f"{bits} * tl.arange(0, 2)"))
+        unit_axes: tuple[tuple[int, str], ...] = (
+            (2, f"{2 * bits} * tl.arange(0, {view[1]})"),
+            (4, f"{bits} * tl.arange(0, 2)"),
+        )
     else:
         lanes, units = shape.elements, shape.units
         position = f"{bits} * tl.arange(0, {unit})"
@@ -217,8 +220,7 @@ def side_plan(layout: Layout, side: Side) -> SidePlan:
         encode_tables=constants.encode_tables,
         decode_tables=constants.decode_tables,
         correct_tables=constants.correct_tables,
-        encode_options=("ROWS",) * (shape.groups.size > 1)
-        + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
+        encode_options=("ROWS",) * (shape.groups.size > 1) + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
         uses_hardware_fp8=constants.uses_hardware_fp8,
         codes=fields["codes"],
         metadata=tuple(plan for name, plan in fields_in_order(side, fields) if name != "codes"),

@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-from tqgen.numerics import floats, packing, rotations
-from tqgen.reference import cache_bytes, exact_attention, transform
 from tqgen.codecs.base import Span
 from tqgen.layout import Layout, Part, Side
+from tqgen.numerics import floats, packing, rotations
+from tqgen.reference import cache_bytes, exact_attention, transform
 
 
 def side_of(layout: Layout, name: str) -> Side:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tqgen import reference
-from tqgen.numerics import floats, packing
-from tqgen.reference import cache_bytes
 from tqgen.codecs.base import Span
 from tqgen.layout import Field, Layout
+from tqgen.numerics import floats, packing
+from tqgen.reference import cache_bytes
 
 MAX_MISMATCHES = 20  # that are described; all are counted
 

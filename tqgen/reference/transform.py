@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tqgen.numerics import floats, rotations
 from tqgen.codecs.base import Span
 from tqgen.layout import Side
+from tqgen.numerics import floats, rotations
 
 SATURATED = {"fp16": 65504.0}  # the largest magnitude that `saturate` lets in where a side stores fp16
 SATURATED_OTHERWISE = 2.0**56  # its square, times a head dimension of up to 2**15, is finite in fp32

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tqgen.numerics import floats
 from tqgen.layout import Side
+from tqgen.numerics import floats
 
 Shape = tuple[int, int, int]  # tokens, heads, head_dim
 Pattern = Callable[[np.random.Generator, Shape, Side, str], np.ndarray]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tqgen.verify.cells import Cell
 from tqgen.layout import Layout
+from tqgen.verify.cells import Cell
 from tqgen.verify.patterns import vectors
 
 GUARD = 0xEE
