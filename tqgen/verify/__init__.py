@@ -24,6 +24,7 @@ import torch
 
 from tqgen import reference
 from tqgen.reference import compare, transform
+from tqgen.verify import attention
 from tqgen.verify.cells import Cell, matrix
 from tqgen.codecs.base import Span
 from tqgen.reference.compare import Comparison, Mismatch
@@ -44,7 +45,9 @@ from tqgen.verify.trial import (
     sentinels_kept,
 )
 
-LAUNCHERS = ("store", "unpack", "rotate_attention_output")
+LAUNCHERS = ("store", "unpack", "rotate_attention_output", "decode_attention")
+# Helpers of a launcher, which its cells run along.
+ALONG = ("allocate", "decode_num_splits", "decode_workspace_size")
 GROUP = 2  # query heads for each KV head of the attention outputs that are rotated back
 
 
@@ -102,7 +105,7 @@ def not_verified(module: ModuleType) -> list[str]:
     """Public launchers of a module that no cell runs."""
     functions = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
     here = [name for name in functions if getattr(module, name).__module__ == module.__name__]
-    return [name for name in here if name not in {*LAUNCHERS, "allocate"}]
+    return [name for name in here if name not in {*LAUNCHERS, *ALONG}]
 
 
 def cells_of(layout: Layout) -> tuple[Cell, ...]:
@@ -135,6 +138,10 @@ def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, l
     if hasattr(module, "rotate_attention_output") and cell.places != "many":
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
         outcomes.append(_guarded(cell, "rotate_attention_output", work))
+    if hasattr(module, "decode_attention") and cell.places in attention.PLACES:
+        outcomes.append(
+            _guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where))
+        )
     return outcomes
 
 
