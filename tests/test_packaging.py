@@ -102,3 +102,43 @@ def test_python_versions_and_the_pins_agree():
     black = re.search(r'"black>=(\d+),<(\d+)"', text)
     assert int(black[2]) == int(black[1]) + 1, "one calendar year of black's style"
     assert re.search(rf"^black=={black[1]}\.", pins, re.MULTILINE)
+
+
+COMMANDS = [
+    "build mse3_v4",
+    "check mse3_v4",
+    "show mse3_v4",
+    "show mse3_v4 --svg map.svg",
+    "list",
+    "new mine",
+    "diff mse3_v4 mse3_v4",
+    "breaking mse3_v4 --against .",
+    "schema",
+    "explain TQ4107",
+]
+
+
+def without_torch(command, folder):
+    """Run a command where torch and triton cannot be imported."""
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['triton'] = None; "
+        "from tqgen.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", program, *command.split()]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_everything_but_verifying_works_without_torch(command, tmp_path):
+    if command.startswith("build"):
+        command = f"{command} -o {tmp_path}"
+    done = without_torch(command, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_verifying_asks_for_the_extra_by_name(tmp_path):
+    done = without_torch("verify mse3_v4 --cell anything", tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error[TQ4107]: verifying runs the kernels, and needs torch and triton\n")
+    assert "pip install 'tqgen[kernels]'" in done.stderr

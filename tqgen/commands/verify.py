@@ -13,13 +13,12 @@ from tqgen.commands import usage
 from tqgen.commands.console import Console
 from tqgen.commands.usage import UsageError
 from tqgen.diagnostics import Diagnostic
-from tqgen.verify import interpreter
-from tqgen.verify.cells import Cell
 
 if TYPE_CHECKING:
     from tqgen.compiler import Compiled
     from tqgen.reference.compare import Comparison
     from tqgen.verify import Outcome
+    from tqgen.verify.cells import Cell
 
 DESCRIBED = 10  # failed cells that are described; all are counted
 
@@ -28,8 +27,8 @@ def verify(
     console: Console, arguments: Sequence[str], overrides: Mapping[str, str], cell_ids: Sequence[str], as_json: bool
 ) -> int:
     """Verify every spec; the exit status says whether all cells passed."""
-    cells = _cells(cell_ids)
     _prepare()
+    cells = _cells(cell_ids)
     from tqgen.compiler import compile_spec
 
     paths = usage.spec_paths(arguments)
@@ -44,6 +43,8 @@ def verify(
 
 def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
     """The cells that were asked for by id."""
+    from tqgen.verify.cells import Cell
+
     cells = []
     for text in ids:
         try:
@@ -55,7 +56,7 @@ def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def _prepare() -> None:
-    """Decide where kernels run, before triton is imported."""
+    """See that kernels can run, and decide where, before triton is imported. `tqgen.verify` imports torch."""
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -64,6 +65,8 @@ def _prepare() -> None:
             help="install tqgen with its extra `kernels`, as in `pip install 'tqgen[kernels]'`",
         )
     import torch
+
+    from tqgen.verify import interpreter
 
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqgen.documents import error_list, layout_gallery, schema_file, spec_reference
 from tqgen.layout import Layout
 from tqgen.outputs import Output
-from tqgen.picture import draw
 
 LAYOUTS = Path("docs/layouts")
 
 
 def documents(root: Path, layouts: Sequence[Layout]) -> list[Output]:
     """The documents, below `root`; `layouts` are the shipped ones."""
+    from tqgen.documents import error_list, layout_gallery, schema_file, spec_reference
+    from tqgen.picture import draw
+
     pictures = [Output(root / LAYOUTS / f"{layout.name}.svg", draw(layout)) for layout in layouts]
     return [
         Output(root / "specs" / schema_file.NAME, schema_file.text()),
