@@ -161,8 +161,8 @@ def bounds(
     Each element of a query and of a key's tile is rounded to fp16, at most u = 2**-11 of itself, independently and
     evenly: a score is off by a sum of standard deviation u * sqrt(2 / 3) * sqrt(sum (q_i k_i)**2) * scale. DEVIATIONS of
     them, e, are a bound with a chance of failure below 1e-14 a score. A logarithm is off by at most the largest e. An
-    output sum p v is off by at most sum p (exp(e) - 1 + 2 u) |v - output|, weights being rounded to fp16 too, and by
-    the rounding of the value's tile, u * |v|, which an orthogonal matrix may gather.
+    output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and of
+    the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
     """
     size, side = cache.shape[1], layout.value
     scale = 1 / math.sqrt(layout.key.head_dim)
@@ -198,12 +198,13 @@ def bounds(
         shares = weights / np.where(total == 0, 1.0, total)
         result = np.einsum("hts,shd->htd", shares, values)
         error = np.where(seen, error, 0.0)
-        growth = np.expm1(error) + 2 * FP16_ROUNDING
+        growth = np.expm1(error)
         away = np.abs(values.transpose(1, 0, 2)[:, None] - result[:, :, None])
         bound = np.einsum("hts,htsd->htd", shares * growth, away)
-        tile = np.einsum("hts,shd->htd", shares, np.abs(values))
+        stored = np.repeat(reference.decoded_vectors(layout, cache, slots, "value", space="rotated"), group, axis=1)
+        tile = np.einsum("hts,shd->htd", shares, np.abs(stored))
         gathered = tile if side.rotation.kind == "none" else GATHERED * tile.max(-1, keepdims=True, initial=0.0)
-        bound += FP16_ROUNDING * gathered + FP32_SLACK * np.abs(values).max(initial=0.0)
+        bound += 2 * FP16_ROUNDING * gathered + FP32_SLACK * np.abs(stored).max(initial=0.0)
         outputs.append(bound.transpose(1, 0, 2))
         logarithms.append((error.max(-1, initial=0.0) + FP32_SLACK * (1 + np.abs(np.where(np.isinf(peak), 0, peak))[..., 0])).T)
     return np.stack(outputs), np.stack(logarithms)
