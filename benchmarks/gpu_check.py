@@ -58,8 +58,13 @@ def run(task):
                 elif outcome.comparison is not None:
                     result = outcome.comparison
                     numbers += result.bytes + result.codes + result.metadata + result.elements
-        return task, not wrong, f"{len(cells)} cells, {numbers:,} compared" if not wrong else "; ".join(wrong)[:600], time.time() - begin
-    except BaseException as error:  # noqa: BLE001 a finding, whatever it is
+        return (
+            task,
+            not wrong,
+            f"{len(cells)} cells, {numbers:,} compared" if not wrong else "; ".join(wrong)[:600],
+            time.time() - begin,
+        )
+    except BaseException as error:
         return task, False, f"{type(error).__name__}: {str(error)[:500]}", time.time() - begin
 
 
@@ -98,13 +103,20 @@ def main():
         "failed": sum(not ok for _, ok, *_ in results),
         "not_run": [f"{kind} {Path(name).name}" for kind, name in tasks if (kind, name) not in done],
         "tasks": [
-            {"kind": kind, "name": Path(name).name if kind == "spec" else name, "ok": ok, "what": what, "seconds": round(s, 1)}
+            {
+                "kind": kind,
+                "name": Path(name).name if kind == "spec" else name,
+                "ok": ok,
+                "what": what,
+                "seconds": round(s, 1),
+            }
             for (kind, name), ok, what, s in sorted(results)
         ],
     }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"{report['passed']} passed, {report['failed']} failed, {len(report['not_run'])} not run, {time.time() - begin:.0f} s")
+    counts = f"{report['passed']} passed, {report['failed']} failed, {len(report['not_run'])} not run"
+    print(f"{counts}, {time.time() - begin:.0f} s")
     for entry in report["tasks"]:
         if not entry["ok"]:
             print(entry["kind"], entry["name"], entry["what"][:400])

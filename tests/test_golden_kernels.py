@@ -34,7 +34,7 @@ def bits_of(values):
 
 
 def check_turboquant(file, name, where):
-    """store and unpack by the rule of the golden vectors, attention to a few roundings of its own; differing elements."""
+    """store and unpack by the golden vectors' rule, attention to a few roundings; the number of differing elements."""
     golden = case(file, name)
     layout, module = modules_of(golden)
     slots = torch.from_numpy(golden["slot_mapping"]).to(where)

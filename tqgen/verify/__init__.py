@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from tqgen import reference
+from tqgen.codecs.base import Span
+from tqgen.layout import Layout
 from tqgen.reference import compare, transform
+from tqgen.reference.compare import Comparison, Mismatch
 from tqgen.verify import attention
 from tqgen.verify.cells import Cell, matrix
-from tqgen.codecs.base import Span
-from tqgen.reference.compare import Comparison, Mismatch
-from tqgen.layout import Layout
 from tqgen.verify.patterns import vectors
 from tqgen.verify.trial import (
     DTYPES,
@@ -139,9 +139,7 @@ def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, l
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
         outcomes.append(_guarded(cell, "rotate_attention_output", work))
     if hasattr(module, "decode_attention") and cell.places in attention.PLACES:
-        outcomes.append(
-            _guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where))
-        )
+        outcomes.append(_guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where)))
     return outcomes
 
 

@@ -93,8 +93,9 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device) 
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
     num_heads = heads * call.group
-    shape = (len(call.lengths), call.queries, num_heads, layout.key.head_dim)
+    shape = (len(call.lengths) * call.queries, num_heads, layout.key.head_dim)
     query = vectors("normal", shape, layout.key, cell.dtype, seed_of(cell) + 1)
+    query = query.reshape(len(call.lengths), call.queries, *shape[1:])
     return _compare(layout, module, cell, call, cache, table, query, run_time, where)
 
 
@@ -123,7 +124,9 @@ def _compare(
         starts = torch.arange(len(call.lengths) + 1, dtype=torch.int32, device=where) * call.queries
         options.update(query_start_loc=starts, max_query_len=call.queries)
     asked = flat if call.flat or call.queries == 1 else given
-    result = module.decode_attention(asked, cache, torch.from_numpy(table).to(where), lengths, return_lse=wants_lse, **options)
+    result = module.decode_attention(
+        asked, cache, torch.from_numpy(table).to(where), lengths, return_lse=wants_lse, **options
+    )
     output, lse = result if wants_lse else (result, None)
     exact, logarithm = reference.attention(
         layout,
@@ -134,7 +137,9 @@ def _compare(
         sinks=sinks,
         window=call.options.get("window"),
         softcap=call.options.get("softcap"),
-        **arguments,
+        key_rotation=arguments.get("key_rotation"),
+        value_rotation=arguments.get("value_rotation"),
+        value_center=arguments.get("value_center"),
     )
     bound, score_bound = bounds(layout, query, cache.cpu().numpy(), table, call, sinks, arguments)
     comparison = Comparison()
@@ -159,9 +164,9 @@ def bounds(
     """Largest errors of outputs [B, T, Hq, Dv] and of logarithms [B, T, Hq] that the arithmetic allows.
 
     Each element of a query and of a key's tile is rounded to fp16, at most u = 2**-11 of itself, independently and
-    evenly: a score is off by a sum of standard deviation u * sqrt(2 / 3) * sqrt(sum (q_i k_i)**2) * scale. DEVIATIONS of
-    them, e, are a bound with a chance of failure below 1e-14 a score. A logarithm is off by at most the largest e. An
-    output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and of
+    evenly: a score is off by a sum of standard deviation u * sqrt(2 / 3) * sqrt(sum (q_i k_i)**2) * scale. DEVIATIONS
+    of them, e, are a bound with a chance of failure below 1e-14 a score. A logarithm is off by at most the largest e.
+    An output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and of
     the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
     """
     size, side = cache.shape[1], layout.value
@@ -172,7 +177,12 @@ def bounds(
         slots = blocks.astype(np.int64)[positions // size] * size + positions % size
         keys = reference.decoded_vectors(layout, cache, slots, "key", space="rotated")
         values = reference.decoded_vectors(
-            layout, cache, slots, "value", rotation=arguments.get("value_rotation"), center=arguments.get("value_center")
+            layout,
+            cache,
+            slots,
+            "value",
+            rotation=arguments.get("value_rotation"),
+            center=arguments.get("value_center"),
         )
         group = rows.shape[1] // keys.shape[1]
         keys, values = (np.repeat(array, group, axis=1) for array in (keys, values))
@@ -206,7 +216,8 @@ def bounds(
         gathered = tile if side.rotation.kind == "none" else GATHERED * tile.max(-1, keepdims=True, initial=0.0)
         bound += 2 * FP16_ROUNDING * gathered + FP32_SLACK * np.abs(stored).max(initial=0.0)
         outputs.append(bound.transpose(1, 0, 2))
-        logarithms.append((error.max(-1, initial=0.0) + FP32_SLACK * (1 + np.abs(np.where(np.isinf(peak), 0, peak))[..., 0])).T)
+        height = np.abs(np.where(np.isinf(peak), 0.0, peak))[..., 0]
+        logarithms.append((error.max(-1, initial=0.0) + FP32_SLACK * (1 + height)).T)
     return np.stack(outputs), np.stack(logarithms)
 
 
