@@ -108,6 +108,7 @@ def test_only_verification_imports_torch():
     users = {name for name in MODULES if imports(MODULES[name]) & {"torch", "triton"}}
     assert users <= {
         "tqgen.verify.interpreter",
+        "tqgen.verify.attention",
         "tqgen.verify.trial",
         "tqgen.verify",
         "tqgen.commands.verify",

@@ -166,8 +166,8 @@ def bounds(
     Each element of a query and of a key's tile is rounded to fp16, at most u = 2**-11 of itself, independently and
     evenly: a score is off by a sum of standard deviation u * sqrt(2 / 3) * sqrt(sum (q_i k_i)**2) * scale. DEVIATIONS
     of them, e, are a bound with a chance of failure below 1e-14 a score. A logarithm is off by at most the largest e.
-    An output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and of
-    the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
+    An output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and
+    of the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
     """
     size, side = cache.shape[1], layout.value
     scale = 1 / math.sqrt(layout.key.head_dim)
