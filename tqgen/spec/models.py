@@ -153,7 +153,7 @@ FieldItem = Annotated[
 class Region(Strict):
     """A stretch of the block with one axis order; where `field` stands in it decides between AoS and SoA."""
 
-    name: Identifier = Field(description="of the region, unlike any other in the block")
+    name: Identifier = Field(description="name of the region, unlike any other in the block")
     order: tuple[OrderItem, ...] = Field(
         strict=False,
         description="the axes `token`, `head` and `field`, the outermost first",
