@@ -13,13 +13,15 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest
 import tiers
 
+from tqgen.verify import interpreter
+
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
     import torch
-
-    from tqgen.verify import interpreter
+    import watched_memory
 
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()
+        watched_memory.install()
 
 RECORDS = pytest.StashKey[list]()
 DEFAULT_MARKS = "not exhaustive"

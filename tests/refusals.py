@@ -1,0 +1,207 @@
+"""What launchers must refuse: every argument that does not fit, by an error that names it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tqgen.layout import Layout
+from tqgen.verify import device
+from tqgen.verify.trial import device_arguments, run_time_arguments
+
+TOKENS, HEADS, BLOCK_SIZE, BLOCKS = 3, 2, 16, 2
+Call = tuple[str, type[Exception], str, Callable[[], Any]]  # what is wrong, the error, what it names, the call
+
+
+class Calls:
+    """Good arguments for a module's launchers, and calls in which one of them is bad."""
+
+    def __init__(self, layout: Layout, module: ModuleType) -> None:
+        self.layout, self.module, self.where = layout, module, device()
+        self.cache = module.allocate(BLOCKS, BLOCK_SIZE, HEADS, device=self.where)
+        self.slots = torch.arange(TOKENS, device=self.where)
+        self.run_time = device_arguments(run_time_arguments(layout, HEADS), self.where)
+        self.vectors: dict[str, Any] = {"key": None, "value": None}
+        for side in layout.sides:
+            self.vectors[side.name] = torch.zeros(TOKENS, HEADS, side.head_dim, device=self.where)
+
+    def store(self, **changed: Any) -> Any:
+        given = {**self.vectors, "kv_cache": self.cache, "slot_mapping": self.slots, **self.run_time, **changed}
+        return self.module.store(**given)
+
+    def unpack(self, **changed: Any) -> Any:
+        accepted = inspect.signature(self.module.unpack).parameters
+        run_time = {name: value for name, value in self.run_time.items() if name in accepted}
+        return self.module.unpack(**{"kv_cache": self.cache, "slot_mapping": self.slots, **run_time, **changed})
+
+    def rotate(self, output: Any = None, **changed: Any) -> Any:
+        run_time = {name: value for name, value in self.run_time.items() if name.startswith("value_")}
+        output = self.vectors["value"] if output is None else output
+        return self.module.rotate_attention_output(output, **{**run_time, **changed})
+
+    def bad(self) -> Iterator[Call]:
+        """Every bad call."""
+        yield from self._allocations()
+        yield from self._caches()
+        yield from self._slots()
+        for side in self.layout.sides:
+            yield from self._vectors(side.name)
+            yield from self._outputs(side.name)
+        for side in ("key", "value"):
+            if self.vectors[side] is None:
+                given = torch.zeros(TOKENS, HEADS, 8, device=self.where)
+                yield f"{side}s that are not stored", TypeError, side, lambda s=side, g=given: self.store(**{s: g})
+        yield from self._run_time()
+        yield "a space", ValueError, "space", lambda: self.unpack(space="other")
+        yield "a dtype", TypeError, "dtype", lambda: self.unpack(dtype=torch.int32)
+        if hasattr(self.module, "rotate_attention_output"):
+            yield from self._rotations()
+
+    def _allocations(self) -> Iterator[Call]:
+        for number, name in enumerate(("num_blocks", "block_size", "num_kv_heads")):
+            for size in (0, -1):
+                sizes = [BLOCKS, BLOCK_SIZE, HEADS]
+                sizes[number] = size
+                call = lambda sizes=sizes: self.module.allocate(*sizes, device=self.where)  # noqa: E731
+                yield f"{name} of {size}", ValueError, name, call
+
+    def _caches(self) -> Iterator[Call]:
+        cache, slot = self.cache, self.layout.slot_bytes
+        block = BLOCK_SIZE * HEADS * slot
+        larger = torch.zeros(BLOCKS, BLOCK_SIZE, HEADS, slot + 1, dtype=torch.uint8, device=self.where)
+        transposed = cache.new_zeros(BLOCKS, HEADS, BLOCK_SIZE, slot).transpose(1, 2)
+        bad: list[tuple[str, type[Exception], Any]] = [
+            ("no tensor", TypeError, cache.cpu().numpy()),
+            ("a cache of int8", TypeError, cache.view(torch.int8)),
+            ("a cache of three dimensions", ValueError, cache[0]),
+            ("a slot of one byte more", ValueError, larger),
+            ("a slot that is cut off", ValueError, cache[..., : slot - 1]),
+            ("slots that do not follow one another", ValueError, larger[..., :slot]),
+            ("heads before tokens", ValueError, transposed),
+            ("blocks that overlap", ValueError, cache.as_strided(cache.shape, (block - 16, HEADS * slot, slot, 1))),
+        ]
+        for what, error, given in bad:
+            yield f"store: {what}", error, "kv_cache", lambda given=given: self.store(kv_cache=given)
+            yield f"unpack: {what}", error, "kv_cache", lambda given=given: self.unpack(kv_cache=given)
+
+    def _slots(self) -> Iterator[Call]:
+        slots = self.slots
+        bad: list[tuple[str, type[Exception], Any]] = [
+            ("no tensor", TypeError, slots.tolist()),
+            ("slots of int16", TypeError, slots.to(torch.int16)),
+            ("slots of fp32", TypeError, slots.float()),
+            ("slots of two dimensions", ValueError, slots[None]),
+            ("slots with gaps", ValueError, torch.arange(2 * TOKENS, device=self.where)[::2]),
+            ("slots on another device", ValueError, slots.to("meta")),
+        ]
+        for what, error, given in bad:
+            yield f"store: {what}", error, "slot_mapping", lambda given=given: self.store(slot_mapping=given)
+            yield f"unpack: {what}", error, "slot_mapping", lambda given=given: self.unpack(slot_mapping=given)
+
+    def _vectors(self, side: str) -> Iterator[Call]:
+        good = self.vectors[side]
+        tokens, heads, head_dim = good.shape
+        new = lambda *shape: torch.zeros(shape, device=self.where)  # noqa: E731
+        bad: list[tuple[str, type[Exception], Any]] = [
+            ("nothing", TypeError, None),
+            ("int32", TypeError, good.int()),
+            ("fp64", TypeError, good.double()),
+            ("one token more", ValueError, new(tokens + 1, heads, head_dim)),
+            ("one head more", ValueError, new(tokens, heads + 1, head_dim)),
+            ("one element more", ValueError, new(tokens, heads, head_dim + 1)),
+            ("two dimensions", ValueError, good[0]),
+            ("every other element", ValueError, new(tokens, heads, 2 * head_dim)[..., ::2]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+        for what, error, given in bad:
+            yield f"store: {side} of {what}", error, side, lambda given=given: self.store(**{side: given})
+
+    def _outputs(self, side: str) -> Iterator[Call]:
+        good = {name: None if one is None else torch.zeros_like(one) for name, one in self.vectors.items()}
+        tokens, heads, head_dim = good[side].shape
+        bad: list[tuple[str, type[Exception], Any, dict[str, Any]]] = [
+            ("nothing", TypeError, None, {}),
+            ("int32", TypeError, good[side].int(), {}),
+            ("another dtype", TypeError, good[side], {"dtype": torch.bfloat16}),
+            ("one token more", ValueError, good[side].new_zeros(tokens + 1, heads, head_dim), {}),
+            ("one element more", ValueError, good[side].new_zeros(tokens, heads, head_dim + 1), {}),
+            ("every other element", ValueError, good[side].new_zeros(tokens, heads, 2 * head_dim)[..., ::2], {}),
+            ("another device", ValueError, good[side].to("meta"), {}),
+        ]
+        for what, error, given, more in bad:
+            pair = tuple({**good, side: given}.values())
+            yield f"out: {side} of {what}", error, "out", lambda pair=pair, more=more: self.unpack(out=pair, **more)
+
+    def _run_time(self) -> Iterator[Call]:
+        for name, good in self.run_time.items():
+            rows, columns = good.shape
+            bad: list[tuple[str, type[Exception], Any]] = [
+                ("nothing", TypeError, None),
+                ("fp64", TypeError, good.double()),
+                ("one row more", ValueError, good.new_zeros(rows + 1, columns)),
+                ("one column more", ValueError, good.new_zeros(rows, columns + 1)),
+                ("every other column", ValueError, good.new_zeros(rows, 2 * columns)[:, ::2]),
+                ("another device", ValueError, good.to("meta")),
+            ]
+            for what, error, given in bad:
+                yield f"store: {name} of {what}", error, name, lambda n=name, g=given: self.store(**{n: g})
+                if name in inspect.signature(self.module.unpack).parameters:
+                    yield f"unpack: {name} of {what}", error, name, lambda n=name, g=given: self.unpack(**{n: g})
+                if name.startswith("value_") and hasattr(self.module, "rotate_attention_output"):
+                    yield f"rotate: {name} of {what}", error, name, lambda n=name, g=given: self.rotate(**{n: g})
+
+    def _rotations(self) -> Iterator[Call]:
+        good = self.vectors["value"]
+        yield "an output of int32", TypeError, "output", lambda: self.rotate(good.int())
+        yield "an output of one element more", ValueError, "output", lambda: self.rotate(
+            good.new_zeros(*good.shape[:-1], good.shape[-1] + 1)
+        )
+        yield "an output of one dimension", ValueError, "output", lambda: self.rotate(good[0, 0])
+        if "value_center" in self.run_time:
+            yield "an output of other heads", ValueError, "output", lambda: self.rotate(
+                good.new_zeros(1, HEADS + 1, good.shape[-1])
+            )
+
+    def good(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Calls that look bad and are not."""
+        one = self.cache[:1]
+        block = BLOCK_SIZE * HEADS * self.layout.slot_bytes
+        stride = max(1, self.layout.alignment)
+        alone = one.as_strided(one.shape, (block - stride, *one.stride()[1:]))
+        yield "a single block of any stride", lambda: self.store(kv_cache=alone)
+        none = {name: None if one is None else one[:0] for name, one in self.vectors.items()}
+        yield "no token", lambda: self.store(slot_mapping=self.slots[:0], **none)
+        yield "no slot", lambda: self.unpack(slot_mapping=self.slots[:0])
+        last = {name: None if one is None else one[:1] for name, one in self.vectors.items()}
+        lone = torch.arange(4, device=self.where)[::4]
+        yield "a single slot of any stride", lambda: self.store(slot_mapping=lone, **last)
+        out = tuple(None if one is None else torch.empty_like(one) for one in self.vectors.values())
+        yield "an output of the dtype that was asked for", lambda: self.unpack(out=out, dtype=torch.float32)
+        arguments = set(inspect.signature(self.module.unpack).parameters) & set(self.run_time)
+        nothing = dict.fromkeys(arguments)
+        yield "no rotation in rotated space", lambda: self.unpack(space="rotated", **nothing)
+
+
+def unrefused(layout: Layout, module: ModuleType) -> list[str]:
+    """Bad calls that went through or gave the wrong error, and good ones that did not go through."""
+    calls, found = Calls(layout, module), []
+    for what, error, named, call in calls.bad():
+        try:
+            call()
+        except error as raised:
+            if named not in str(raised):
+                found.append(f"{what}: `{raised}` does not name {named}")
+        except Exception as raised:  # whatever else comes is a finding
+            found.append(f"{what}: {type(raised).__name__} and not {error.__name__}: {raised}")
+        else:
+            found.append(f"{what}: no error")
+    for what, call in calls.good():
+        try:
+            call()
+        except Exception as raised:
+            found.append(f"{what}: {type(raised).__name__}: {raised}")
+    return found
