@@ -13,11 +13,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest
 import tiers
 
-from tqgen.verify import interpreter
-
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
     import torch
     import watched_memory
+
+    from tqgen.verify import interpreter
 
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()
