@@ -108,8 +108,11 @@ def _block_title(mapped: ByteMap) -> str:
 
 def _block(layout: Layout, mapped: ByteMap, order: dict[str, int], y: float) -> tuple[str, float]:
     launch = mapped.launch
-    whole, height = block.draw_whole(mapped, MARGIN, y, INNER)
-    drawn, at = [block.legend(launch, WIDTH - MARGIN, y - 14), whole], y + height + 12
+    drawn, at = [block.legend(launch, WIDTH - MARGIN, y - 14)], y
+    if len(mapped.regions) > 1 or mapped.regions[0].padding_after:
+        whole, height = block.draw_whole(mapped, MARGIN, y, INNER)
+        drawn.append(whole)
+        at += height + 12
     for region, shown in zip(layout.regions, mapped.regions, strict=True):
         piece, height = block.draw_region(region, shown, launch, order, MARGIN, at, INNER)
         drawn.append(piece)
