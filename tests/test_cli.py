@@ -320,6 +320,39 @@ def test_explain(capsys):
     assert "TQ5003  " in capsys.readouterr().out
 
 
+# ---- completion ----
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("sh", ["show"]),
+        ("show mse3_v", ["mse3_v3", "mse3_v3_aos", "mse3_v4", "mse3_v4_aos", "mse3_vmse3"]),
+        ("check m", ["mine.yaml"]),
+        ("check sub/", ["sub/inner.yaml"]),
+        ("show mine.yaml --stage l", ["layout"]),
+        ("explain TQ520", ["TQ5201", "TQ5202", "TQ5203", "TQ5204", "TQ5205"]),
+        ("check /no/such/folder/", []),
+    ],
+)
+def test_completion(folder, words, offered):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "inner.yaml").write_text("")
+    (folder / "sub" / "other.txt").write_text("")
+    typed = f"tqgen {words}"
+    environment = {
+        "_TQGEN_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split(" ")) - 1),
+    }
+    done = tqgen(env=environment, cwd=folder)
+    found = done.stdout.split()
+    assert [one for one in found if one in offered] == offered and set(found) - set(offered) <= set(SHIPPED)
+
+
+SHIPPED = [entry.name for entry in manifest.shipped()]
+
+
 # ---- processes ----
 
 

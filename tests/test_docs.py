@@ -156,3 +156,30 @@ def test_the_readme_lists_every_command(capsys):
     assert len(commands) >= 10 and sorted(commands) == sorted(listed)
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert all(f"`{command}`" in changelog for command in commands)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/vendoring.md"])
+def test_modules_are_used_as_shown(page, monkeypatch):
+    """The code of the page, with small tensors for the names that it leaves to the reader."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from tqgen import verify
+
+    (code,) = [text for text in blocks(ROOT / page, "python") if "allocate" in text]
+    code = re.sub(r"^from [\w.]+ import mse3_v4$", "", code, flags=re.MULTILINE)
+    where = str(verify.device())
+    tokens, heads, size = 5, 2, 4
+    vectors = torch.randn(2, tokens, heads, 128, device=where)
+    names = {
+        "mse3_v4": verify.load_module("mse3_v4", (ROOT / "generated" / "mse3_v4.py").read_text()),
+        **{"num_blocks": 3, "block_size": size, "num_kv_heads": heads},
+        **{"key": vectors[0], "value": vectors[1], "slot_mapping": torch.arange(tokens, device=where)},
+        "query": torch.randn(1, 2 * heads, 128, device=where),
+        "block_table": torch.tensor([[0, 1]], dtype=torch.int32, device=where),
+        "seq_lens": torch.tensor([tokens], dtype=torch.int32, device=where),
+    }
+    exec(code.replace('"cuda"', repr(where)), names)
+    assert names["key"].dtype == torch.bfloat16 and names["key"].shape == vectors[0].shape
+    error = (names["key"].float() - vectors[0]).norm() / vectors[0].norm()
+    assert error < 0.3
+    assert names["output"].shape == names["query"].shape and names["output"].isfinite().all()
