@@ -50,7 +50,7 @@ def verdict(path: Path, new: Compiled, module: Path, against: Archive) -> Verdic
     """
     old_module = against.read(module)
     old_module = old_module if old_module and seal.is_sealed(old_module) else None
-    old = _old(path, against, strict=old_module is not None)
+    old = _old(path, new, against, strict=old_module is not None)
     if old is None and old_module is None:
         return Verdict(new.name, path, Status.NEW, new=new)
     recorded = interface.recorded_id(old_module) if old_module else None
@@ -62,10 +62,13 @@ def verdict(path: Path, new: Compiled, module: Path, against: Archive) -> Verdic
     return Verdict(new.name, path, status, found, old.spec if old else None, new, drifted)
 
 
-def _old(path: Path, against: Archive, *, strict: bool) -> Compiled | None:
+def _old(path: Path, new: Compiled, against: Archive, *, strict: bool) -> Compiled | None:
+    """The earlier spec, compiled now. Where its text is the same, so is what becomes of it."""
     text = against.read(path)
     if text is None:
         return None
+    if text == path.read_text(encoding="utf-8", errors="replace"):
+        return new
     try:
         return compile_parsed(parse_spec(text, against.label(path)), path.name)
     except SpecError:
