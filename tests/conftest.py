@@ -14,6 +14,7 @@ import pytest
 import tiers
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
+    import quick_interpreter
     import torch
     import watched_memory
 
@@ -21,6 +22,7 @@ if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
 
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()
+        quick_interpreter.install()
         watched_memory.install()
 
 RECORDS = pytest.StashKey[list]()

@@ -10,14 +10,14 @@ from tqgen.verify.cells import AXES, SPECIAL_PLACES
 from tqgen.verify.trial import misfit
 
 SHIPPED = manifest.shipped()
-TURNS = 3  # a launch is run on every third module; -m exhaustive runs all of them
+TURNS = 5  # a launch is run on every fifth module; -m exhaustive runs all of them
 # The launch of as many tokens as large tiles need takes as long as all others together. What differs from one module to
 # the next, the large tile itself, is in the matrix of test_matrix_kernels.py.
 WITH_MANY_TOKENS = {"fp8_v4", "mse4_v4_aos", "none_vmse3"}
 
 
 def cells(number, entry, turn):
-    """The launches of a turn: a third of them, in turn 0 also the special ones and those that are refused."""
+    """The launches of a turn: a fifth of them, in turn 0 also the special ones and those that are refused."""
     layout = compile_spec(entry.path).layout
     for index, cell in enumerate(verify.cells_of(layout)):
         if cell.places == "many":
