@@ -212,7 +212,9 @@ def bounds(
         away = np.abs(values.transpose(1, 0, 2)[:, None] - result[:, :, None])
         bound = np.einsum("hts,htsd->htd", shares * growth, away)
         stored = np.repeat(reference.decoded_vectors(layout, cache, slots, "value", space="rotated"), group, axis=1)
-        tile = np.einsum("hts,shd->htd", shares, np.abs(stored))
+        # a tile's numbers are counted from the middle of a vector's range, so that any may be as large as its largest
+        stored = np.broadcast_to(np.abs(stored).max(-1, keepdims=True, initial=0.0), stored.shape)
+        tile = np.einsum("hts,shd->htd", shares, stored)
         gathered = tile if side.rotation.kind == "none" else GATHERED * tile.max(-1, keepdims=True, initial=0.0)
         bound += 2 * FP16_ROUNDING * gathered + FP32_SLACK * np.abs(stored).max(initial=0.0)
         outputs.append(bound.transpose(1, 0, 2))
