@@ -205,3 +205,26 @@ def unrefused(layout: Layout, module: ModuleType) -> list[str]:
         except Exception as raised:
             found.append(f"{what}: {type(raised).__name__}: {raised}")
     return found
+
+
+def misdescribed(layout: Layout, module: ModuleType) -> list[str]:
+    """What the module's `LAYOUT` says that is not so."""
+    said, found = module.LAYOUT, []
+    facts = {
+        "name": layout.name,
+        "layout_id": layout.layout_id,
+        "key_head_dim": layout.key.head_dim,
+        "value_head_dim": layout.value.head_dim,
+        "slot_bytes": layout.slot_bytes,
+    }
+    for name, value in facts.items():
+        if getattr(said, name) != value:
+            found.append(f"LAYOUT.{name} is {getattr(said, name)!r}, not {value!r}")
+    wanted = {(one.name, one.part.count, one.part.bits, one.part.dtype, one.region) for one in layout.fields}
+    fields = [(one.name, one.count, one.bits, one.dtype, one.region) for one in said.fields]
+    if len(fields) != len(wanted) or set(fields) != wanted:
+        found.append(f"LAYOUT.fields are {fields}, not {sorted(wanted)}")
+    order = [f"{side.name}.{part.name}" for side in layout.sides for part in side.parts]
+    if [one.name for one in said.fields] != order:
+        found.append("LAYOUT.fields are in another order than the codecs have them")
+    return found

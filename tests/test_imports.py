@@ -112,7 +112,7 @@ def test_only_verification_imports_torch():
         "tqgen.verify.trial",
         "tqgen.verify",
         "tqgen.commands.verify",
-        *below("tqgen.bench", "tqgen.commands.bench"),
+        *below("tqgen.bench", "tqgen.commands.bench", "tqgen.inspect"),
     }
 
 

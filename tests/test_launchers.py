@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 from kernels import kernels_of
-from refusals import unrefused
+from refusals import misdescribed, unrefused
 
 from tqgen import manifest
 from tqgen.compiler import compile_spec
@@ -20,8 +20,8 @@ SIDES = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_modules_refuse_what_does_not_fit(name):
-    layout = compile_spec(manifest.locate(name)).layout
-    assert not unrefused(layout, importlib.import_module(f"generated.{name}"))
+    layout, module = compile_spec(manifest.locate(name)).layout, importlib.import_module(f"generated.{name}")
+    assert not unrefused(layout, module) and not misdescribed(layout, module)
 
 
 @pytest.mark.parametrize("value", SIDES)
@@ -31,4 +31,4 @@ def test_modules_refuse_what_does_not_fit(key, value):
         return
     sides = f'"key": {SIDES[key]}, "value": {SIDES[value]}'
     made = kernels_of(f'{{"tqgen": 1, "name": "refusing", "head_dim": 16, {sides}}}')
-    assert not unrefused(made.layout, made.module)
+    assert not unrefused(made.layout, made.module) and not misdescribed(made.layout, made.module)
