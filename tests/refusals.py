@@ -126,7 +126,7 @@ class Calls:
         bad: list[tuple[str, type[Exception], Any, dict[str, Any]]] = [
             ("nothing", TypeError, None, {}),
             ("int32", TypeError, good[side].int(), {}),
-            ("another dtype", TypeError, good[side], {"dtype": torch.bfloat16}),
+            ("another dtype", TypeError, good[side].bfloat16(), {"dtype": torch.float32}),
             ("one token more", ValueError, good[side].new_zeros(tokens + 1, heads, head_dim), {}),
             ("one element more", ValueError, good[side].new_zeros(tokens, heads, head_dim + 1), {}),
             ("every other element", ValueError, good[side].new_zeros(tokens, heads, 2 * head_dim)[..., ::2], {}),

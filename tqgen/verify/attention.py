@@ -21,7 +21,7 @@ from tqgen.numerics import floats
 from tqgen.reference.compare import Comparison, Mismatch
 from tqgen.verify.cells import Cell
 from tqgen.verify.patterns import vectors
-from tqgen.verify.trial import DTYPES, device_arguments, run_time_arguments, seed_of
+from tqgen.verify.trial import DTYPES, GuardedCache, device_arguments, run_time_arguments, seed_of
 
 POISON = 0xFF
 # Attention has its own slots: one in five cells is enough to meet every value of the axes that it depends on.
@@ -79,7 +79,7 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device) 
     run_time = run_time_arguments(layout, heads)
     blocks = -(-max(1, *call.lengths) // size)
     table = rng.permutation(len(call.lengths) * blocks).reshape(len(call.lengths), blocks).astype(np.int32)
-    cache = module.allocate(table.size, size, heads, device=where)
+    cache = GuardedCache(layout, cell, table.size, where).tensor
     cache.fill_(POISON)
     pattern = cell.pattern if cell.pattern in PATTERNS else "normal"
     for row, length in zip(table, call.lengths, strict=True):
