@@ -31,11 +31,14 @@ DEFAULT_MARKS = "not exhaustive"
 
 @pytest.fixture
 def tally(request):
-    """Count cells of a tier: `tally("layout", cells=3, values={axis: value}, wanted={axis: values})`."""
+    """Count cells of a tier: `tally("layout", cells=3, values={axis: value}, wanted={axis: values})`.
 
-    def count(tier, *, cells=0, refused=0, values=None, wanted=None, notes=()):
+    `of_these` counts cells of a kind, under words that follow the number.
+    """
+
+    def count(tier, *, cells=0, refused=0, values=None, wanted=None, notes=(), of_these=None):
         assert tier in tiers.TIERS
-        record = {"tier": tier, "cells": cells, "refused": refused, "notes": list(notes)}
+        record = {"tier": tier, "cells": cells, "refused": refused, "notes": list(notes), "of_these": of_these or {}}
         record["values"] = {
             axis: value if isinstance(value, str) else list(value) for axis, value in (values or {}).items()
         }

@@ -84,10 +84,8 @@ def any_bytes(layout, shape, slots, rng):
     return cache
 
 
-@pytest.mark.parametrize("row", parameters())
-def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally):
-    """Bytes that no store writes: every code, and numbers of every kind."""
-    kernels = kernels_of(spec_text(row))
+def unpacked_any_bytes(kernels, row):
+    """What is unpacked from bytes that no store writes, every code and numbers of every kind, against the reference."""
     layout, cell = kernels.layout, cell_of(row)
     heads, block_size, where = min(cell.num_kv_heads, 3), min(cell.block_size, 64), verify.device()
     rng = np.random.default_rng(len(row_name(row)))
@@ -105,6 +103,12 @@ def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally)
             **device_arguments(run_time, where),
         )
     numbers = {name: tensor.cpu().double().numpy() for name, tensor in zip(("key", "value"), got) if tensor is not None}
-    result = compare.compare_unpacked(expected, numbers, slots)
+    return compare.compare_unpacked(expected, numbers, slots)
+
+
+@pytest.mark.parametrize("row", parameters())
+def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally):
+    kernels = kernels_of(spec_text(row))
+    result = unpacked_any_bytes(kernels, row)
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=1)

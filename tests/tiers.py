@@ -42,7 +42,9 @@ TIERS = {
     ),
     "compile": Tier(
         "kernels for sm_80, sm_90, sm_100 and gfx942: spills, shared memory, widths, exact arithmetic",
-        "every shipped module on every target, the input dtypes and tiles taking turns; others pairwise",
+        "every shipped module on every target, where the input dtypes, tiles and spaces take turns; of the specs that "
+        "have every pair of what concerns one side every third: a kernel takes one to five seconds; the rest is left "
+        "to -m exhaustive",
     ),
     "mutants": Tier(
         "plans and sources with one fault: each must be seen",
@@ -60,6 +62,7 @@ class Count:
     refused: int = 0
     seen: dict[str, set[str]] = field(default_factory=dict)  # axis -> values that had a cell
     wanted: dict[str, set[str]] = field(default_factory=dict)
+    of_these: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, record: Mapping) -> None:
@@ -69,6 +72,8 @@ class Count:
             self.seen.setdefault(axis, set()).update([value] if isinstance(value, str) else value)
         for axis, values in record.get("wanted", {}).items():
             self.wanted.setdefault(axis, set()).update(values)
+        for what, number in record.get("of_these", {}).items():
+            self.of_these[what] = self.of_these.get(what, 0) + number
         self.notes += record.get("notes", [])
 
     def empty(self) -> list[str]:
@@ -99,7 +104,8 @@ def lines(counts: Mapping[str, Count], complete: bool) -> list[str]:
         refused = f", {count.refused:,} refused as they should be" if count.refused else ""
         written.append(f"{name:<12} {count.cells:,} cells{refused}: {tier.about}")
         written.append(f"{'':<12} {tier.thinned}")
-        written += [f"{'':<12} {note}" for note in count.notes]
+        written += [f"{'':<12} {number:,} {what}" for what, number in count.of_these.items()]
+        written += [f"{'':<12} {note}" for note in dict.fromkeys(count.notes)]
         if complete and count.empty():
             written.append(f"{'':<12} EMPTY: no cell has {', '.join(count.empty())}")
     return written

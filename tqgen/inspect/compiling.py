@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tqgen.inspect import assembly
+from tqgen.inspect import assembly, sass
 from tqgen.inspect.launches import Launch
 from tqgen.inspect.targets import Target
 
@@ -27,7 +24,14 @@ POINTERS = {
     torch.int64: "*i64",
 }
 DIVISIBILITY = 16  # that Triton looks for in addresses and integers
-INEXACT = ("div.full", "div.approx", "sqrt.approx", "rcp.approx", "rsqrt.approx")
+# Operations that are not correctly rounded, or that take subnormal numbers for zero.
+INEXACT_PTX = re.compile(
+    r"\b(?:div|sqrt|rcp|rsqrt|ex2|lg2|tanh|sin|cos)\.(?:approx|full)[.\w]*|\b\w[\w.]*\.ftz\.[\w.]*f32"
+)
+INEXACT_LLVM = re.compile(r"\bfdiv (?:fast|afn|arcp)\b|@llvm\.amdgcn\.(?:rcp|sqrt|rsq|exp2|log)[\w.]*|!fpmath")
+# A product and a sum that the assembler may make one operation of, with one rounding.
+FUSIBLE_PTX = re.compile(r"\b(?:mul|add|sub)\.f32\b")
+FUSIBLE_LLVM = re.compile(r"\bf(?:mul|add|sub) [\w ]*contract\b")
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,13 @@ class Facts:
     kernel: str
     target: str
     registers: int
-    spilled_bytes: int  # of stack, for one thread
+    spilled_bytes: int  # of one thread
     shared_bytes: int  # for one program
     instructions: int
-    inexact: tuple[str, ...]  # approximate divisions and square roots, in PTX
+    loop: int  # instructions of the largest loop; 0 where there is none, or on a target whose loops are not looked for
+    per_element: float  # instructions of a thread for one element of a vector; 0 where a launch does not say its tile
+    inexact: tuple[str, ...]  # operations on fp32 that are not correctly rounded
+    fusible: bool  # whether products and sums may become one operation
     loads: dict[str, int]  # widest load of each field, in bytes; by the names of fields, and `*` for what is none
     stores: dict[str, int]
 
@@ -61,25 +68,30 @@ def compiled(launch: Launch, target: Target) -> Facts:
     lines = Path(launch.kernel.fn.__code__.co_filename).read_text(encoding="utf-8").splitlines()
     places = assembly.Places(lines)
     if target.is_nvidia:
-        ptx, cubin = kernel.asm["ptx"], kernel.asm["cubin"]
-        registers, spilled = _resources(cubin)
+        ptx = kernel.asm["ptx"]
+        made = sass.machine_of(kernel.asm["cubin"])
         widths = assembly.ptx_widths(ptx, places)
-        inexact = tuple(name for name in INEXACT if name in ptx)
-        instructions = len(re.findall(r"^\s+(?:@!?%p\d+\s+)?[a-z][\w.]*\s.*;$", ptx, re.MULTILINE))
+        inexact, fusible = INEXACT_PTX.findall(ptx), bool(FUSIBLE_PTX.search(ptx))
     else:
-        text = kernel.asm["amdgcn"]
-        registers, spilled = _amd_number(text, "vgpr_count"), _amd_number(text, "private_segment_fixed_size")
+        text, code = kernel.asm["amdgcn"], kernel.asm["llir"]
+        count = len(re.findall(r"^\t(?:v|s|ds|global|buffer|flat|scratch)_\w+", text, re.MULTILINE))
+        made = sass.Machine(
+            _amd_number(text, "vgpr_count"), _amd_number(text, "private_segment_fixed_size"), count, loop=0
+        )
         widths = assembly.amd_widths(text, places)
-        inexact = ()
-        instructions = len(re.findall(r"^\t(?:v|s|ds|global|buffer|flat|scratch)_\w+", text, re.MULTILINE))
+        inexact, fusible = INEXACT_LLVM.findall(code), bool(FUSIBLE_LLVM.search(code))
+    threads = target.warp_size * launch.options.get("num_warps", 4)
     return Facts(
         kernel=launch.name,
         target=target.name,
-        registers=registers,
-        spilled_bytes=spilled,
+        registers=made.registers,
+        spilled_bytes=made.stack_bytes,
         shared_bytes=int(kernel.metadata.shared),
-        instructions=instructions,
-        inexact=inexact,
+        instructions=made.instructions,
+        loop=made.loop,
+        per_element=round((made.loop or made.instructions) * threads / launch.elements, 2) if launch.elements else 0.0,
+        inexact=tuple(sorted(set(inexact))),
+        fusible=fusible,
         loads=widths["load"],
         stores=widths["store"],
     )
@@ -110,24 +122,6 @@ def _specialised(launch: Launch) -> tuple[dict[str, str], dict[Any, Any], dict[A
         if divisible:
             attributes[(index,)] = [["tt.divisibility", DIVISIBILITY]]
     return signature, constants, attributes
-
-
-def _resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of stack of one thread."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin", delete=False) as file:
-        file.write(cubin)
-    try:
-        command = [str(tool), "-res-usage", file.name]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    finally:
-        os.unlink(file.name)
-    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
-    if not found:
-        raise RuntimeError(f"cuobjdump said nothing of registers: {said}")
-    return int(found[1]), int(found[2])
 
 
 def _amd_number(text: str, name: str) -> int:

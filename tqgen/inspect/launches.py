@@ -17,21 +17,28 @@ import torch
 
 from tqgen.inspect.targets import Target
 
+# Kernels that work on vectors of every stored side, and the argument that says on how many at a time.
+TILES = {"_store_kernel": "ROWS", "_unpack_kernel": "ROWS", "_decode_kernel": "TOKENS"}
+
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: the kernel, its arguments by name, the grid, and options as `num_warps`."""
+    """One launch: the kernel, its arguments by name, the grid, and options as `num_warps`.
+
+    `elements` of vectors are what one program works on at a time, a tile of rows or of tokens; 0 where unknown.
+    """
 
     kernel: Any
     name: str
     grid: tuple[int, ...]
     arguments: dict[str, Any]
     options: dict[str, Any]
+    elements: int = 0
 
 
 class _Recorder:
-    def __init__(self, name: str, kernel: Any, found: list[Launch]) -> None:
-        self.name, self.kernel, self.found = name, kernel, found
+    def __init__(self, name: str, kernel: Any, found: list[Launch], head_dims: int) -> None:
+        self.name, self.kernel, self.found, self.head_dims = name, kernel, found, head_dims
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def record(*arguments: Any, **keywords: Any) -> None:
@@ -39,7 +46,8 @@ class _Recorder:
             given = dict(zip(names, arguments, strict=False))
             given.update({name: value for name, value in keywords.items() if name in names})
             options = {name: value for name, value in keywords.items() if name not in names}
-            self.found.append(Launch(self.kernel, self.name, tuple(grid), given, options))
+            tile = given.get(TILES.get(self.name, ""), 0)
+            self.found.append(Launch(self.kernel, self.name, tuple(grid), given, options, tile * self.head_dims))
 
         return record
 
@@ -51,9 +59,12 @@ def recording(module: ModuleType, target: Target) -> Iterator[list[Launch]]:
 
     found: list[Launch] = []
     replaced: dict[str, Any] = {}
+    layout = module.LAYOUT
+    stored = {field.name.partition(".")[0] for field in layout.fields}
+    head_dims = sum({"key": layout.key_head_dim, "value": layout.value_head_dim}[side] for side in stored)
     for name, value in vars(module).items():
         if isinstance(value, JITFunction) and name.endswith("_kernel"):
-            replaced[name] = _Recorder(name, value, found)
+            replaced[name] = _Recorder(name, value, found, head_dims)
     answers = {
         "_has_hardware_fp8": lambda device: target.hardware_fp8,
         "_has_ptx": lambda device, capability: target.ptx_capability >= max(capability, 80),

@@ -1,0 +1,142 @@
+"""What kernels become on GPUs that are not here: facts that must hold of each, and figures that must not get worse."""
+
+import functools
+import math
+
+import compiled_figures
+import pytest
+import triton
+from compile_cases import DECODE, LAUNCH, THIN, Case, default_cases, exhaustive_cases, others
+from compile_server import Compiler
+
+from tqgen import manifest
+from tqgen.compiler import compile_spec
+from tqgen.inspect import TARGETS
+from tqgen.layout.resolve import resolve
+from tqgen.lower import lower
+from tqgen.spec import parse_spec
+
+ATTENTION = ("_decode_kernel", "_merge_kernel")
+WANTED = {**LAUNCH, "shipped": [entry.name for entry in manifest.shipped()]}
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    client = Compiler()
+    yield client
+    client.close()
+
+
+@functools.cache
+def layout_of(spec: str, text: str):
+    return resolve(parse_spec(text)) if text else compile_spec(manifest.locate(spec)).layout
+
+
+@functools.cache
+def pieces_of(spec: str, text: str) -> dict[str, int]:
+    """The bytes of each field that the plan of the store writes at a time."""
+    pieces = {}
+    for side in lower(layout_of(spec, text), "compiled.yaml").sides:
+        words = side.encoded.words or side.encoded.whole_words
+        pieces[side.codes.title] = 4 if words else side.packing.unit_bytes if side.packing.wide else 1
+        pieces |= {field.title: field.item_bytes for field in side.metadata}
+    return pieces
+
+
+@functools.cache
+def alignments(spec: str, text: str, block_size: int, heads: int) -> dict[str, int]:
+    """What is known of the addresses of each field, in bytes, in blocks that start at multiples of 16."""
+    layout = layout_of(spec, text)
+    block = math.gcd(16, layout.block_bytes(block_size, heads))
+    return {
+        field.name: functools.reduce(
+            math.gcd,
+            (field.address(token, head, block_size, heads) for token in range(block_size) for head in range(heads)),
+            block,
+        )
+        for field in layout.fields
+    }
+
+
+def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
+    """Which of the facts that every kernel must have do not hold; known spills are in `figures`."""
+    found = []
+    target = TARGETS[case.target]
+    layout = layout_of(case.spec, case.text)
+    attends = DECODE in case.launchers and layout.key.is_stored and layout.value.is_stored
+    missing = {"_store_kernel", "_unpack_kernel", *(ATTENTION if attends else ())} - {one["kernel"] for one in facts}
+    if missing:
+        found.append(f"not launched: {', '.join(sorted(missing))}")
+    for one in facts:
+        name = one["kernel"]
+        if target.is_nvidia and one["spilled_bytes"] and f"{case.id} {name}" not in figures:
+            found.append(f"{name}: {one['spilled_bytes']} bytes of registers are spilled, {one['registers']} in use")
+        if one["shared_bytes"] > target.shared_bytes:
+            found.append(f"{name}: {one['shared_bytes']} bytes of shared memory, {target.shared_bytes} are there")
+        if name not in ATTENTION and one["inexact"]:
+            found.append(f"{name}: not correctly rounded: {', '.join(one['inexact'])}")
+        if name not in ATTENTION and one["fusible"]:
+            found.append(f"{name}: a product and a sum may become one operation")
+        if name == "_store_kernel" and target.is_nvidia:  # AMD's GPUs take any address
+            found += wrong_widths(case, one["stores"])
+    return found
+
+
+def wrong_widths(case: Case, stores: dict[str, int]) -> list[str]:
+    """Fields that a store writes in pieces larger than addresses allow, or smaller than the plan says.
+
+    By the plan codes are written as words of 32 bits, as units of 2 or 4 bytes or byte by byte, and numbers as what
+    they are; compilers join neighbours where a thread has some.
+    """
+    found = []
+    pieces = pieces_of(case.spec, case.text)
+    for field in layout_of(case.spec, case.text).fields:
+        known = alignments(case.spec, case.text, case.block_size, case.heads)[field.name] if case.aligned else 1
+        width = stores.get(field.name, 0)
+        least = min(pieces[field.name], known)
+        if width > known:
+            found.append(f"stores {width} bytes of {field.name} at multiples of {known}")
+        if width < least:
+            found.append(f"stores {width} bytes of {field.name} at a time, {least} are possible")
+    return found
+
+
+def check(case: Case, facts: list[dict], held: bool, tally) -> None:
+    version, figures = compiled_figures.load()
+    held &= version == triton.__version__
+    found = wrong(case, facts, figures)
+    notes = [] if held else [f"figures are held of Triton {version}, here is {triton.__version__}: not compared"]
+    spilling = sum(one["spilled_bytes"] > 0 for one in facts if TARGETS[case.target].is_nvidia)
+    for one in facts if held else ():
+        name = f"{case.id} {one['kernel']}"
+        assert name in figures or case.text, f"no figures are held of {name}: {RENEW} {case.id}"
+        if name in figures:
+            found += [f"{one['kernel']}: {text}" for text in compiled_figures.worse(figures[name], one)]
+            notes += [f"better than held: {RENEW} {case.id}"] * compiled_figures.better(figures[name], one)
+    said = "\n".join([case.id, *found, "", case.text, f"where this is what it should be: {RENEW} {case.id}"])
+    assert not found, said
+    values = {"target": case.target, "input": case.dtype, "tile": case.tile}
+    values |= {} if case.text else {"shipped": case.spec}
+    tally("compile", cells=len(facts), values=values, wanted=WANTED, notes=notes, of_these={SPILLING: spilling})
+
+
+SPILLING = "of them spill registers, as compiled_figures.json says"
+RENEW = "python tests/compiled_figures.py renew"
+
+
+@pytest.mark.parametrize("case", default_cases(), ids=lambda case: case.id)
+def test_kernels(compiler, case, tally):
+    check(case, compiler.facts(**case.request), True, tally)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", exhaustive_cases(), ids=lambda case: case.id)
+def test_the_rest(compiler, case, tally):
+    check(case, compiler.facts(**case.request), False, tally)
+
+
+def test_thinned_specs_still_have_every_value():
+    """Counted from the rows: of the values of each axis, none is left out by compiling a third of them."""
+    rows = others().rows
+    for axis in rows[0]:
+        assert {row[axis] for row in rows[::THIN]} == {row[axis] for row in rows}, axis

@@ -1,0 +1,114 @@
+"""The form of decode attention that NVIDIA's GPUs run, with its inline assembly, on a machine for it in numpy."""
+
+import functools
+import importlib
+
+import numpy as np
+import ptx_machine
+import pytest
+from kernels import kernels_of
+from matrix import row_name, spec_text
+from test_matrix_kernels import combinations
+
+from tqgen import manifest, verify
+from tqgen.compiler import compile_spec
+from tqgen.layout.resolve import resolve
+from tqgen.lower import lower
+from tqgen.spec import parse_spec
+from tqgen.verify import attention
+from tqgen.verify.trial import misfit
+
+pytestmark = pytest.mark.skipif(verify.device().type == "cuda", reason="a GPU runs the assembly itself")
+
+
+def u32(*numbers):
+    return np.array(numbers, dtype=np.uint32)
+
+
+# By hand, from the descriptions of the instructions in NVIDIA's PTX ISA.
+ANSWERS = [
+    ("prmt.b32 $0, $1, $2, 0x5140;", 0x33221100, 0x77665544, 0x55114400),
+    ("prmt.b32 $0, $1, $2, 0x7362;", 0x33221100, 0x77665544, 0x77336622),
+    ("prmt.b32 $0, $1, $2, 0x000f;", 0x33221180, 0xFF665544, 0x808080FF),
+    ("prmt.b32 $0, $1, $2, 0xc8c8;", 0x33221180, 0x77665544, 0x00FF00FF),
+    ("lop3.b32 $0, $1, $2, 0x0000ff00, 0xea;", 0xF0F01234, 0x0F0F5678, 0x0000FF30),
+    ("dp4a.u32.u32 $0, $1, $2, 7;", 0x01020304, 0x05060708, 77),
+    ("shl.b32 $0, $1, $2;", 0xFFFFFFFF, 32, 0),
+    ("shr.u32 $0, $1, $2;", 0x80000000, 31, 1),
+    ("bfe.u32 $0, $1, 4, $2;", 0xABCD, 8, 0xBC),
+    ("sub.u32 $0, $1, $2;", 1, 2, 0xFFFFFFFF),
+    ("not.b32 $0, $1;", 0x0F0F0F0F, 0, 0xF0F0F0F0),
+    ("add.rn.f16x2 $0, $1, $2;", 0x3C006408, 0xBC00E408, 0x00000000),
+    ("fma.rn.f16x2 $0, $1, 0x2c002c00, $2;", 0x64F06400, 0xD480D480, 0x4700C800),
+    ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; mov.b32 $0, {b, a}; }", 0x12345678, 0, 0x56781234),
+    ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.rn.f16x2.e4m3x2 $0, a; }", 0xFFFF38B8, 0, 0x3C00BC00),
+]
+
+
+@pytest.mark.parametrize(("assembly", "a", "b", "answer"), ANSWERS)
+def test_the_machine_does_what_the_instructions_do(assembly, a, b, answer):
+    (got,) = ptx_machine.run(assembly, 1, [u32(a), u32(b)])
+    assert f"{int(got[0]):08x}" == f"{answer:08x}"
+
+
+def test_the_machine_refuses_what_it_does_not_know():
+    with pytest.raises(NotImplementedError, match="vote"):
+        ptx_machine.run("vote.sync.all.pred $0, $1;", 1, [u32(0)])
+    with pytest.raises(ValueError, match="`x` is read before"):
+        ptx_machine.run("add.u32 $0, x, $1;", 1, [u32(0)])
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Assembly that the machine ran, of modules that are told that there is PTX."""
+    found = []
+    work = ptx_machine.run
+    monkeypatch.setattr(ptx_machine, "run", lambda *given: found.append(given[0]) or work(*given))
+    ptx_machine.install()
+    return found
+
+
+def attend(layout, module, monkeypatch, tally):
+    """The cell of the smallest blocks: how large they are has nothing to do with assembly."""
+    fitting = [cell for cell in verify.cells_of(layout) if cell.places in attention.PLACES]
+    fitting = [cell for cell in fitting if not misfit(layout, cell.block_size, cell.num_kv_heads)]
+    cell = min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))
+    monkeypatch.setattr(module, "_has_ptx", lambda *_: True)
+    with np.errstate(all="ignore"):
+        result = attention.attend(layout, module, cell, verify.device())
+    assert result.ok, f"decode_attention with PTX in cell {cell.id}: {result}"
+    tally("interpreter", cells=1)
+
+
+BOTH_SIDES = [entry for entry in manifest.shipped() if not entry.name.startswith("none")]
+
+
+@pytest.mark.parametrize("entry", BOTH_SIDES, ids=lambda entry: entry.name)
+def test_shipped_module(entry, runs, monkeypatch, tally):
+    module = importlib.import_module(f"generated.{entry.name}")
+    attend(compile_spec(entry.path).layout, module, monkeypatch, tally)
+    assert runs, "no assembly was run"
+
+
+def assemblies(plan):
+    return {side.assembly for side in (plan.key, plan.value) if side.assembly} if plan else set()
+
+
+@functools.cache
+def specs_with_assembly():
+    """Of the specs of the matrix one for each text of assembly that only others have."""
+    seen, found = set(), []
+    for row in combinations().rows:
+        text = spec_text(row)
+        plan = lower(resolve(parse_spec(text)), "matrix.yaml").attention
+        if not assemblies(plan) <= seen:
+            seen |= assemblies(plan)
+            found.append(pytest.param(text, id=row_name(row)))
+    return found
+
+
+@pytest.mark.parametrize("text", specs_with_assembly())
+def test_other_spec(text, runs, monkeypatch, tally):
+    kernels = kernels_of(text)
+    attend(kernels.layout, kernels.module, monkeypatch, tally)
+    assert set(runs) == assemblies(kernels.plan.attention)
