@@ -247,6 +247,7 @@ class ModulePlan:
     value_head_dim: int
     slot_bytes: int
     alignment: int  # that the layout asks of a cache
+    address_modulus: int  # what tells addresses of one alignment from those of another
     always_fits: bool
     needed_bytes: str  # source: bytes that a block needs
     byte_map: tuple[str, ...]

@@ -14,6 +14,7 @@ from tqgen.version import __version__
 FEW_ROWS = TilePlan(rows=16, warps=4)
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
+ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
 
 
 def lower(layout: Layout, spec_file: str) -> ModulePlan:
@@ -39,6 +40,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         value_head_dim=layout.value.head_dim,
         slot_bytes=layout.slot_bytes,
         alignment=layout.alignment,
+        address_modulus=max(ALIGNMENT_SEEN, layout.alignment),
         always_fits=always_fits(layout),
         needed_bytes=layout.end.source(),
         byte_map=tuple(comment_lines(layout)),
@@ -50,7 +52,8 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
         constants=constants(layout, tuple(sides.values())) + operands(attention),
         store_signature=f"key, value, kv_cache, slot_mapping{', *' if keywords else ''}{keywords}",
-        unpack_signature=f'kv_cache, slot_mapping, *, space="model", dtype=None, out=None{unpack_keywords}',
+        unpack_signature="kv_cache, slot_mapping=None, *, block_table=None, seq_lens=None, "
+        f'space="model", dtype=None, out=None{unpack_keywords}',
         has_spaces=any(side.rotation.kind != "none" or side.parameters.center for side in layout.sides),
         uses_hardware_fp8=any(plan.uses_hardware_fp8 for plan in sides.values()),
         attention=attention,
