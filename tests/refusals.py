@@ -48,6 +48,7 @@ class Calls:
         yield from self._allocations()
         yield from self._caches()
         yield from self._slots()
+        yield from self._sequences()
         for side in self.layout.sides:
             yield from self._vectors(side.name)
             yield from self._outputs(side.name)
@@ -101,6 +102,29 @@ class Calls:
         for what, error, given in bad:
             yield f"store: {what}", error, "slot_mapping", lambda given=given: self.store(slot_mapping=given)
             yield f"unpack: {what}", error, "slot_mapping", lambda given=given: self.unpack(slot_mapping=given)
+
+    def _sequences(self) -> Iterator[Call]:
+        table = torch.zeros(2, 3, dtype=torch.int32, device=self.where)
+        lengths = torch.ones(2, dtype=torch.int32, device=self.where)
+        bad: list[tuple[str, str, type[Exception], Any]] = [
+            ("nothing", "seq_lens", TypeError, None),
+            ("no tensor", "block_table", TypeError, table.tolist()),
+            ("int64", "block_table", TypeError, table.long()),
+            ("int64", "seq_lens", TypeError, lengths.long()),
+            ("one dimension", "block_table", ValueError, table[0]),
+            ("two dimensions", "seq_lens", ValueError, lengths[None]),
+            ("rows with gaps", "block_table", ValueError, table.new_zeros(2, 6)[:, ::2]),
+            ("one sequence more", "block_table", ValueError, table.new_zeros(3, 3)),
+            ("another device", "block_table", ValueError, table.to("meta")),
+            ("another device", "seq_lens", ValueError, lengths.to("meta")),
+        ]
+        both = {"slot_mapping": None, "block_table": table, "seq_lens": lengths}
+        for what, name, error, given in bad:
+            yield f"unpack: {name} of {what}", error, name, lambda n=name, g=given: self.unpack(**{**both, n: g})
+        yield "slots and blocks", TypeError, "slot_mapping", lambda: self.unpack(**{**both, "slot_mapping": self.slots})
+        yield "lengths of slots", TypeError, "seq_lens", lambda: self.unpack(seq_lens=lengths)
+        flat = tuple(None if one is None else torch.zeros_like(one) for one in self.vectors.values())
+        yield "an output for slots", ValueError, "out", lambda: self.unpack(**both, out=flat)
 
     def _vectors(self, side: str) -> Iterator[Call]:
         good = self.vectors[side]
@@ -181,6 +205,10 @@ class Calls:
         yield "a single slot of any stride", lambda: self.store(slot_mapping=lone, **last)
         out = tuple(None if one is None else torch.empty_like(one) for one in self.vectors.values())
         yield "an output of the dtype that was asked for", lambda: self.unpack(out=out, dtype=torch.float32)
+        table = torch.zeros(2, 3, dtype=torch.int32, device=self.where)
+        for chosen in (table, table[:0], table[:, :0]):
+            given = {"slot_mapping": None, "block_table": chosen, "seq_lens": chosen.new_ones(chosen.shape[0])}
+            yield f"a block table of {list(chosen.shape)}", lambda given=given: self.unpack(**given)
         arguments = set(inspect.signature(self.module.unpack).parameters) & set(self.run_time)
         nothing = dict.fromkeys(arguments)
         yield "no rotation in rotated space", lambda: self.unpack(space="rotated", **nothing)

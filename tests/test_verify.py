@@ -210,7 +210,7 @@ def test_a_module_that_stores_nothing_is_a_finding(base):
     assert first.comparison.num_mismatches > 100
 
 
-UNPACK = """def unpack(kv_cache, slot_mapping, **options):
+UNPACK = """def unpack(kv_cache, slot_mapping=None, **options):
     key, value = _unpack(kv_cache, slot_mapping, **options)
     {fault}
     return key, value
@@ -230,8 +230,31 @@ def _unpack("""
 )
 def test_an_unpack_that_touches_or_returns_what_it_should_not_is_a_finding(base, fault, said):
     source = base.source.replace("def unpack(", UNPACK.format(fault=fault), 1)
-    (first,) = failures(base.layout, verify.load_module("unclean", source), [Cell(inputs="sliced")])
+    first, *_ = failures(base.layout, verify.load_module("unclean", source), [Cell(inputs="sliced")])
     assert first.launcher == "unpack" and first.comparison.mismatches[0].what.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(token < tl.load(seq_lens_ptr + sequence, mask=in_range, other=0))", "in_range"),
+        ("token < tl.load(seq_lens_ptr", "token <= tl.load(seq_lens_ptr"),
+        ("seq_lens_ptr + sequence,", "seq_lens_ptr + 0 * sequence,"),
+        ("sequence * block_table_stride", "sequence * tokens_per_sequence"),
+        ("+ token // BLOCK_SIZE\n", "+ token % BLOCK_SIZE\n"),
+        ("live = block >= 0", "live = live"),
+        (
+            "row_ptr += sequence * value_sequence_stride",
+            "row_ptr += sequence * tokens_per_sequence * value_token_stride",
+        ),
+        ("token_in_block = token % BLOCK_SIZE", "token_in_block = token % tokens_per_sequence % 4"),
+    ],
+)
+def test_an_unpack_that_walks_sequences_wrongly_is_a_finding(base, right, wrong):
+    assert right in base.source
+    module = verify.load_module("astray", base.source.replace(right, wrong))
+    chosen = [Cell(block="b1"), Cell(block="b24", inputs="sliced")]
+    assert {one.launcher for one in failures(base.layout, module, chosen)} == {"unpack"}
 
 
 def test_a_module_that_accepts_what_does_not_fit_is_a_finding():

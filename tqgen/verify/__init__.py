@@ -27,7 +27,7 @@ from tqgen.codecs.base import Span
 from tqgen.layout import Layout
 from tqgen.reference import compare, transform
 from tqgen.reference.compare import Comparison, Mismatch
-from tqgen.verify import attention
+from tqgen.verify import attention, sequences
 from tqgen.verify.cells import Cell, matrix
 from tqgen.verify.patterns import vectors
 from tqgen.verify.trial import (
@@ -135,6 +135,9 @@ def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, l
     outcomes = [_guarded(cell, "store", lambda: _store(layout, module, cell, inputs, cache))]
     if not outcomes[0].error:
         outcomes.append(_guarded(cell, "unpack", lambda: _unpack(layout, module, cell, inputs, cache)))
+        if cell.places in sequences.PLACES:
+            read = lambda: sequences.unpack(layout, module, cell, cache, inputs.run_time)  # noqa: E731
+            outcomes.append(_guarded(cell, "unpack", read))
     if hasattr(module, "rotate_attention_output") and cell.places != "many":
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
         outcomes.append(_guarded(cell, "rotate_attention_output", work))
