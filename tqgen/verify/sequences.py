@@ -83,20 +83,20 @@ def unpack(
     )
     slots = wanted.slots(cell.block_size).reshape(-1)
     got: dict[str, np.ndarray] = {}
-    for side, tensor in zip(("key", "value"), returned, strict=True):
+    for name, tensor in zip(("key", "value"), returned, strict=True):
         if tensor is not None:
             numbers = tensor.cpu().to(torch.float64).numpy()
             if numbers.shape[:3] != (count, wanted.tokens, cell.num_kv_heads):
                 raise ValueError(
-                    f"{side} is {list(numbers.shape)}, and {wanted.tokens} tokens a sequence were asked for"
+                    f"{name} is {list(numbers.shape)}, and {wanted.tokens} tokens a sequence were asked for"
                 )
-            got[side] = numbers.reshape(-1, *numbers.shape[2:])
+            got[name] = numbers.reshape(-1, *numbers.shape[2:])
     expected: dict[str, Span] = reference.unpack(
         layout, before, slots, space=cell.space, dtype=cell.out_dtype, **run_time
     )
     result = compare.compare_unpacked(expected, got, slots)
-    for side, larger in buffers.items():
+    for name, larger in buffers.items():
         larger[:, 1:, 1:] = SENTINEL
         if not bool((larger == SENTINEL).all()):
-            result.add(1, [Mismatch(f"output around the {side} vectors", f"{SENTINEL:g}", "another")])
+            result.add(1, [Mismatch(f"output around the {name} vectors", f"{SENTINEL:g}", "another")])
     return result
