@@ -14,8 +14,7 @@ PARTS = {
 TURNS = 5  # of the launches of `tqgen verify` each module has every fifth, and all special ones
 CELLS_A_JOB = 4
 ROWS_A_JOB = 4
-SANITIZED = ("mse4_v4", "mse3_v3_aos", "fp8_v4", "mse4_vmse4")
-SANITIZED_ROWS = 8
+SANITIZED_ROWS = 24
 LARGE = ("mse4_v4", "mse3_v4_aos", "mse4_v4_hm")
 TOOLS = ("memcheck", "racecheck")
 
@@ -66,14 +65,18 @@ def large() -> list[Job]:
 
 
 def sanitized() -> list[Job]:
-    """Each for every tool; `tool` says which."""
+    """Every shipped module and some specs of the matrix for each tool; `tool` says which."""
+    from tqgen import manifest
     from tqgen.verify.cells import Cell
 
     cells = [
         Cell(heads="h2", places="edges").id,
         Cell(dtype="fp32", heads="h1", places="edges", cache="odd", inputs="sliced", out="obf16").id,
     ]
-    few: list[Job] = [{"kind": "shipped", "name": name, "cells": [cell]} for name in SANITIZED for cell in cells]
+    few: list[Job] = [
+        {"kind": "shipped", "name": entry.name, "cells": [cells[number % len(cells)]]}
+        for number, entry in enumerate(manifest.shipped())
+    ]
     rows = range(0, number_of_rows(), -(-number_of_rows() // SANITIZED_ROWS))
     few += [{"kind": "matrix", "rows": [row]} for row in rows]
     return [{**job, "tool": tool} for tool in TOOLS for job in few]

@@ -45,7 +45,7 @@ class Grid:
 
 def quantize(grid: Grid, groups: int, rotated: np.ndarray, error: np.ndarray, division_ulps: float) -> dict[str, Span]:
     """Codes [..., D] (as `grid.code` numbers them), scale and zero [..., groups] of float64 vectors [..., D]."""
-    elements = rotated.reshape(*rotated.shape[:-1], groups, -1)
+    elements = rotated.reshape(*rotated.shape[:-1], groups, rotated.shape[-1] // groups)
     with np.errstate(over="ignore", invalid="ignore"):
         exact = _in_fp32(grid, elements.astype(np.float32))
         ends = exact, exact

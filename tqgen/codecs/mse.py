@@ -152,11 +152,11 @@ class MseKernel(KernelConstants):
 def cells(edges: tuple[float, ...], head_dim: int) -> tuple[int, float, int]:
     """Cells per sigma, the position of 0 and the number of cells, so that no cell holds two edges.
 
-    The cells reach beyond sqrt(head_dim), which no element of a vector of unit variance exceeds.
+    The cells reach beyond sqrt(head_dim), which no element of a vector of unit variance exceeds, and hold every edge.
     """
     gap = min((high - low for low, high in pairwise(edges)), default=1.0)
     per_sigma = 2 ** max(0, math.ceil(-math.log2(gap)))
-    reach = math.ceil(head_dim**0.5 * per_sigma) + 1
+    reach = math.ceil(max(head_dim**0.5, *map(abs, edges)) * per_sigma) + 1
     for fraction in range(64):
         positions = [edge * per_sigma + fraction / 64 for edge in edges]
         inside = all(CELL_MARGIN < position % 1 < 1 - CELL_MARGIN for position in positions)

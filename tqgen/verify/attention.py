@@ -25,7 +25,9 @@ from tqgen.verify.trial import DTYPES, GuardedCache, device_arguments, run_time_
 
 POISON = 0xFF
 # Attention has its own slots: one in five cells is enough to meet every value of the axes that it depends on.
-PLACES = ("edges",)
+# Where blocks are far apart there are few of them, for one sequence.
+PLACES = ("edges", "far")
+FAR_BLOCKS = 3
 # Patterns of finite numbers whose scores are not so large that the rounding of a query to fp16 decides a softmax.
 PATTERNS = ("normal", "real", "constant", "one_different", "zeros", "negative_zero", "ties", "tiny")
 FP16_ROUNDING = 2.0**-11
@@ -51,6 +53,8 @@ def call_of(layout: Layout, cell: Cell) -> Call:
     size = cell.block_size
     lengths = [0, 1, size, size + 1, 2 * size + 3, 70]
     chosen = tuple(int(min(length, 140)) for length in rng.permutation(lengths)[:3])
+    if cell.places == "far":
+        chosen = (min(FAR_BLOCKS * size, 2 * size + 3, 140),)
     options: dict[str, Any] = {}
     if rng.random() < 0.3:
         options["window"] = int(rng.integers(1, 60))
@@ -78,6 +82,8 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device) 
     rng = np.random.default_rng(seed_of(cell))
     run_time = run_time_arguments(layout, heads)
     blocks = -(-max(1, *call.lengths) // size)
+    if cell.places == "far":
+        blocks = FAR_BLOCKS
     table = rng.permutation(len(call.lengths) * blocks).reshape(len(call.lengths), blocks).astype(np.int32)
     cache = GuardedCache(layout, cell, table.size, where).tensor
     cache.fill_(POISON)

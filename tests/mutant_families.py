@@ -1,0 +1,70 @@
+"""Layouts whose modules are made faulty: between them every codec, arrangement and form of a kernel."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from layouts import layout_of
+
+from tqgen.layout import Layout
+from tqgen.lower import lower
+from tqgen.plan import ModulePlan
+
+PLANES = "{regions: [{name: all, order: [field, head, token], fields: [%s]}]}"
+HEAD_MAJOR = PLANES.replace("field, head, token", "head, token, field")
+MIXED = (
+    "{regions: [{name: head, order: [{axis: head, align: 32}, token, field], "
+    "fields: [{reserved: 5}, {field: value.codes, align: 8}, value.zero]}, "
+    "{name: tail, order: [token, field, head], fields: [key.codes, value.scale], align: 4}], slot_bytes: 320}"
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A layout by its parts, as `layout_of` takes them."""
+
+    key: str
+    value: str
+    block: str
+    head_dim: int
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.key, self.value, block=self.block, head_dim=self.head_dim)
+
+    @functools.cached_property
+    def plan(self) -> ModulePlan:
+        return lower(self.layout, "mutant.yaml")
+
+
+FAMILIES = {
+    "soa": Family(
+        "{codec: mse, bits: 3, rotation: hadamard, norm_correction: store}", "{codec: uniform, bits: 4}", "soa", 64
+    ),
+    "aos": Family(
+        "{codec: mse, bits: 4, rotation: signed_hadamard, norm_correction: load, tie: down, norm: {dtype: bf16}}",
+        "{codec: uniform, bits: 3, rounding: half_even, quantize_with: stored}",
+        "aos",
+        64,
+    ),
+    "head_major": Family(
+        "{codec: fp8, format: e4m3, scale: {dtype: fp32}, group: 16}",
+        "{codec: uniform, bits: 4, symmetric: true, packing: halves, rounding: half_away}",
+        HEAD_MAJOR % "key.codes, key.scale, value.scale, value.codes",
+        64,
+    ),
+    "planes": Family(
+        "{codec: mse, bits: 2, packing: halves, center: true, rotation: hadamard, rotation_block: 16}",
+        "{codec: fp8, format: e5m2, non_finite: saturate}",
+        PLANES % "value.codes, key.norm, key.codes",
+        80,
+    ),
+    "mixed": Family(
+        "{codec: raw, dtype: bf16, rotation: matrix}",
+        "{codec: uniform, bits: 5, group: 8, center: true, zero: {dtype: fp32}}",
+        MIXED,
+        40,
+    ),
+    "values": Family("{codec: none}", "{codec: mse, bits: 6, non_finite: saturate, rotation: matrix}", "aos", 100),
+}

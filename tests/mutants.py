@@ -1,0 +1,283 @@
+"""Faults, made one at a time and by rule: in the plan of a module, and in the text of one.
+
+A mutant is a module's text that differs from the right one by one fault of a kind that people make: a number off by
+one, a shift, mask, offset or stride, a comparison that is wrong for a tie, a guard that is missing, two operations
+taken for each other. Its name says where the fault is in words that other changes of a module leave alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tqgen import emit
+from tqgen.plan import ModulePlan
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A faulty module. `where` is a leaf of the plan or a function of the text, `what` the fault."""
+
+    where: str
+    what: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+# faults of a plan
+
+# Leaves that only people read, and names that a wrong letter of makes a module that does not load.
+WORDS = {"name", "title", "region", "comment", "doc", "spec_file", "version", "layout_id", "byte_map", "facts"}
+WORDS |= {"reading", "why", "codec", "macros", "text", "helpers", "absent", "raw", "constraints"}
+# What is fast, not what is right.
+SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile", "tile_many_rows", "rows"}
+SPEED |= {"store_large_rows", "prefetch", "invariant_split", "exponent_limit", "query_chunk"}
+
+
+def plan_mutants(plan: ModulePlan) -> Iterator[Mutant]:
+    """A mutant for every fault of every leaf of a plan that changes the module; equal texts once."""
+    seen = {emit.draft(plan)}
+    for path, value, put, values in _leaves(plan, ""):
+        for what, changed in _assembly_faults(value) if path.endswith(".assembly") else _faults(value):
+            if isinstance(value, str) and _same_index(value, changed, values):
+                continue
+            try:
+                text = emit.draft(put(changed))
+            except Exception:  # no module comes of it
+                continue
+            if text not in seen:
+                seen.add(text)
+                yield Mutant(f"plan.{path}", what, text)
+
+
+Put = Callable[[Any], Any]
+
+
+def _leaves(
+    value: Any, path: str, put: Put = lambda changed: changed, values: int = 0
+) -> Iterator[tuple[str, Any, Put, int]]:
+    """Path and value of each leaf, what puts another value in its place and gives the whole, and its tile's size."""
+    name = re.sub(r"\[\d+\]$", "", path).rpartition(".")[2]
+    if name in WORDS | SPEED:
+        return
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+
+            def put_field(changed: Any, field: str = field.name) -> Any:
+                return put(dataclasses.replace(value, **{field: changed}))
+
+            size = getattr(value, "size", values)
+            yield from _leaves(getattr(value, field.name), f"{path}.{field.name}".lstrip("."), put_field, size)
+    elif isinstance(value, tuple) and len(value) < 9:
+        for index, item in enumerate(value):
+
+            def put_item(changed: Any, index: int = index) -> Any:
+                return put((*value[:index], changed, *value[index + 1 :]))
+
+            yield from _leaves(item, f"{path}[{index}]", put_item, values)
+    else:
+        yield path, value, put, values
+
+
+def _same_index(one: str, other: str, size: int) -> bool:
+    """Whether two expressions over one index are the same number for each of its values."""
+    with contextlib.suppress(Exception):
+        names = [{name: index for name in ("p", "lane", "position", "unit")} for index in range(size)]
+        return size > 0 and all(eval(one, {}, given) == eval(other, {}, given) for given in names)
+    return False
+
+
+def code_of(text: str) -> str:
+    """A module's text without what is not run: comments and the texts of functions."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and _is_text(node.body[0]):
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e-?\d+)?)(?![\w.])")
+
+
+def _faults(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, bool):
+        yield f"{value} -> {not value}", not value
+    elif isinstance(value, int):
+        changes = [value + 1, value - 1]
+        if value > 1 and value & (value - 1) == 0:
+            changes += [2 * value, value // 2]
+        yield from ((f"{value} -> {changed}", changed) for changed in changes if changed >= 0)
+    elif isinstance(value, tuple):
+        for index in (0, len(value) // 2, len(value) - 1):
+            for what, changed in _faults(value[index]):
+                yield f"[{index}] {what}", (*value[:index], changed, *value[index + 1 :])
+    elif isinstance(value, str):
+        for found in NUMBER.finditer(value):
+            number = found[1]
+            changed = str(int(number) + 1) if number.isdigit() else repr(float(number) * 1.01)
+            text = value[: found.start(1)] + changed + value[found.end(1) :]
+            yield f"{value} -> {text}", text
+        for one, other in (("<=", "<"), ("//", "%"), (" % ", " // "), (" + ", " - ")):
+            if one in value and not (one == "<" and "<=" in value):
+                yield f"{value} -> {value.replace(one, other, 1)}", value.replace(one, other, 1)
+
+
+ASSEMBLY = {"and.b32": "or.b32", "or.b32": "and.b32", "shl.b32": "shr.u32", "shr.u32": "shl.b32", "add": "sub"}
+HEXADECIMAL = re.compile(r"\b0x([0-9a-f]+)\b")
+
+
+def _assembly_faults(assembly: str) -> Iterator[tuple[str, str]]:
+    """One bit or digit of a constant, one distance of a shift, one operation for another."""
+    for number, statement in enumerate(assembly.split(";")):
+        changes = []
+        for found in HEXADECIMAL.finditer(statement):
+            flipped = f"0x{int(found[1], 16) ^ 1 << (number % (4 * len(found[1]))):0{len(found[1])}x}"
+            changes.append(statement[: found.start()] + flipped + statement[found.end() :])
+        for one, other in ASSEMBLY.items():
+            if re.search(rf"\b{re.escape(one)}\b", statement):
+                changes.append(statement.replace(one, other, 1))
+        distance = re.search(r", (\d+)$", statement)
+        if distance and "sh" in statement:
+            changes.append(f"{statement[: distance.start()]}, {int(distance[1]) + 1}")
+        for changed in changes:
+            yield f"{statement.strip()} -> {changed.strip()}", assembly.replace(statement, changed, 1)
+
+
+# faults of a text
+
+SWAPS: dict[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Add,),
+    ast.FloorDiv: (ast.Mod,),
+    ast.Mod: (ast.FloorDiv,),
+    ast.LShift: (ast.RShift,),
+    ast.RShift: (ast.LShift,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+    ast.Lt: (ast.LtE,),
+    ast.LtE: (ast.Lt,),
+    ast.Gt: (ast.GtE,),
+    ast.GtE: (ast.Gt,),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+}
+CALLS = {"maximum": "minimum", "minimum": "maximum", "max": "min", "min": "max", "floor": "ceil", "int64": "int32"}
+# Arguments of a launch that are for speed, or that only a compiler looks at.
+NO_FAULT = {"num_warps", "num_stages", "enable_fp_fusion", "STAGES", "USE_PTX", "is_pure", "pack"}
+
+
+def text_mutants(text: str) -> Iterator[Mutant]:
+    """A mutant for every fault of every statement of the kernels, and of the launches in the launchers."""
+    body = ast.parse(text).body
+    pieces = [ast.unparse(node) for node in body]
+    for number, function in enumerate(body):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        is_kernel = any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+        before, after = pieces[:number], pieces[number + 1 :]
+        times: dict[str, int] = {}
+        for node, statement in list(_nodes(function, is_kernel)):
+            line = ast.unparse(statement).splitlines()[0][:100]
+            for what, fault in _faults_of(node):
+                label = f"{what} in `{line}`"
+                times[label] = times.get(label, 0) + 1
+                with fault:
+                    changed = ast.unparse(function)
+                suffix = f" ({times[label]})" if times[label] > 1 else ""
+                yield Mutant(function.name, label + suffix, "\n\n".join([*before, changed, *after]))
+
+
+def _nodes(function: ast.FunctionDef, is_kernel: bool) -> Iterator[tuple[ast.AST, ast.stmt]]:
+    """The nodes of a function that may be at fault, each with its statement."""
+    for statement in ast.walk(function):
+        if not isinstance(statement, ast.stmt) or statement is function or _is_text(statement):
+            continue
+        inner = {child for part in ast.iter_child_nodes(statement) if isinstance(part, ast.stmt) for child in [part]}
+        todo: list[ast.AST] = [statement]
+        while todo:
+            node = todo.pop()
+            if node in inner or (isinstance(node, ast.keyword) and node.arg in NO_FAULT):
+                continue
+            if is_kernel or _is_launch(statement):
+                yield node, statement
+            todo += list(ast.iter_child_nodes(node))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_launch(statement: ast.stmt) -> bool:
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    called = statement.value.func
+    return isinstance(called, ast.Subscript) and ast.unparse(called.value).endswith("_kernel")
+
+
+class _Change:
+    """An attribute of a node that has another value inside the block."""
+
+    def __init__(self, node: ast.AST, name: str, value: Any) -> None:
+        self.node, self.name, self.value, self.kept = node, name, value, getattr(node, name)
+
+    def __enter__(self) -> None:
+        setattr(self.node, self.name, self.value)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self.node, self.name, self.kept)
+
+
+def _faults_of(node: ast.AST) -> Iterator[tuple[str, _Change]]:
+    if isinstance(node, ast.Constant):
+        yield from _numbers(node)
+    elif isinstance(node, ast.BinOp):
+        for other in SWAPS.get(type(node.op), ()):
+            yield f"{type(node.op).__name__} -> {other.__name__}", _Change(node, "op", other())
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for other in SWAPS.get(type(node.ops[0]), ()):
+            yield f"{type(node.ops[0]).__name__} -> {other.__name__}", _Change(node, "ops", [other()])
+    elif isinstance(node, ast.Attribute) and node.attr in CALLS and ast.unparse(node.value) == "tl":
+        yield f"{node.attr} -> {CALLS[node.attr]}", _Change(node, "attr", CALLS[node.attr])
+    elif isinstance(node, ast.If) and node.test:
+        negated = ast.UnaryOp(ast.Not(), copy.deepcopy(node.test))
+        yield f"not ({ast.unparse(node.test)})", _Change(node, "test", negated)
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield "left out", _Change(node, "value", ast.Constant(None))
+    elif isinstance(node, ast.AugAssign):
+        yield "left out", _Change(node, "value", ast.Constant(0 if isinstance(node.op, (ast.Add, ast.Sub)) else 1))
+
+
+def _numbers(node: ast.Constant) -> Iterator[tuple[str, _Change]]:
+    if isinstance(node.value, bool):
+        yield f"{node.value} -> {not node.value}", _Change(node, "value", not node.value)
+    elif isinstance(node.value, int):
+        for changed in (node.value + 1, node.value - 1):
+            yield f"{node.value} -> {changed}", _Change(node, "value", changed)
+    elif isinstance(node.value, float):
+        changed_float = node.value * 1.01 if node.value else 1.0
+        yield f"{node.value} -> {changed_float}", _Change(node, "value", changed_float)
+
+
+def _calls(node: ast.Call) -> Iterator[tuple[str, _Change]]:
+    called = ast.unparse(node.func)
+    masks = [keyword for keyword in node.keywords if keyword.arg == "mask"]
+    if masks:
+        rest = [keyword for keyword in node.keywords if keyword.arg not in ("mask", "other")]
+        yield f"no mask {ast.unparse(masks[0].value)}", _Change(node, "keywords", rest)
+    if called == "tl.where" and len(node.args) == 3:
+        condition, *branches = node.args
+        for number, branch in enumerate(branches, start=1):
+            others = [condition, branch, branch]
+            yield f"tl.where always {('first', 'second')[number - 1]}", _Change(node, "args", others)
