@@ -109,6 +109,7 @@ def test_only_verification_imports_torch():
     assert users <= {
         "tqgen.verify.interpreter",
         "tqgen.verify.attention",
+        "tqgen.verify.sequences",
         "tqgen.verify.trial",
         "tqgen.verify",
         "tqgen.commands.verify",

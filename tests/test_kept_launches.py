@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import triton
 from kernels import kernels_of
 
 BLOCKS, BLOCK_SIZE, HEADS, TOKENS, D = 6, 8, 2, 5, 16
@@ -39,11 +40,20 @@ class Compiling:
 
 
 class Compiled:
+    """Stands for `triton.compiler.CompiledKernel`: launched by its grid with tensors, or run with addresses."""
+
+    function, packed_metadata = "function", "metadata"
+
     def __init__(self, kernel):
         self.kernel = kernel
 
     def __getitem__(self, grid):
-        return lambda *arguments: self.kernel.started.append((grid, list(arguments)))
+        return lambda *arguments: self.kernel.started.append((grid, list(arguments), "by its grid"))
+
+    def run(self, x, y, z, stream, function, metadata, launch_metadata, enter, leave, *arguments):
+        assert (stream, function, metadata) == (("stream", None), self.function, self.packed_metadata)
+        assert launch_metadata is enter is leave is None
+        self.kernel.started.append(((x, y, z), list(arguments), "run"))
 
 
 @pytest.fixture(params=SPECS)
@@ -56,6 +66,8 @@ def made(request, monkeypatch):
     monkeypatch.setattr(module, "_LAUNCHES", {})
     # the CPU stands for a GPU that is the current one
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    driver = SimpleNamespace(get_current_stream=lambda index: ("stream", index))
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
     stored = {field.name.partition(".")[0] for field in module.LAYOUT.fields}
     run_time = {}
     for side in stored:
@@ -90,7 +102,7 @@ def made(request, monkeypatch):
 def same(left, right):
     """Whether two launches have the same arguments: the same memory, or equal constants."""
     if isinstance(left, torch.Tensor):
-        return isinstance(right, torch.Tensor) and (left is right or left.data_ptr() == right.data_ptr())
+        return left.data_ptr() == (right.data_ptr() if isinstance(right, torch.Tensor) else right)
     return type(left) is type(right) and left == right
 
 
@@ -106,7 +118,8 @@ def test_a_second_call_starts_what_the_first_one_searched(made):
             kernel = made.kernels[kernel_name]
             assert kernel.searched == launches, f"{name}: {kernel_name} is searched again"
             assert len(kernel.started) == len(launches) == 1
-            (grid, searched, _), (started_grid, started) = launches[0], kernel.started[0]
+            (grid, searched, _), (started_grid, started, how) = launches[0], kernel.started[0]
+            assert how == "run"
             assert grid == started_grid and len(searched) == len(started) == len(kernel.names)
             for parameter, left, right in zip(kernel.names, searched, started):
                 fresh = parameter in {"key_ptr", "value_ptr"} and arguments.get("out", 0) == 0 and name != "store"
@@ -175,6 +188,22 @@ def test_the_number_of_kept_launches_is_bounded(made, monkeypatch):
             launcher(**{**arguments, "out": None, "slot_mapping": torch.arange(tokens)})
         assert 1 <= len(made.module._LAUNCHES) <= 3
     assert len(made.kernels["_unpack_kernel"].searched) == 5
+
+
+@pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook"])
+@pytest.mark.parametrize("chained", [True, False])
+def test_hooks_are_told(made, monkeypatch, hook, chained):
+    """Triton's own way of starting a compiled kernel calls them."""
+    chain = SimpleNamespace(calls=[print]) if chained else print
+    launcher, arguments = made.calls["store"]
+    launcher(**arguments)
+    monkeypatch.setattr(triton.knobs.runtime, hook, chain)
+    launcher(**arguments)
+    ((_, searched, _),), ((_, started, how),) = (
+        made.kernels["_store_kernel"].searched,
+        made.kernels["_store_kernel"].started,
+    )
+    assert how == "by its grid" and all(map(same, searched, started))
 
 
 @pytest.mark.parametrize("reason", ["interpreter", "AMD"])

@@ -141,6 +141,57 @@ def verify(
     return partial(command, console, specs, parse_overrides(set_), cell, as_json)
 
 
+@app.command()
+def bench(
+    specs: Specs,
+    kernel: Annotated[
+        list[str],
+        typer.Option(
+            "--kernel",
+            metavar="store|unpack|decode",
+            help="Measure this kernel alone; can be repeated.",
+            autocompletion=lambda: ["store", "unpack", "decode"],
+        ),
+    ] = [],  # noqa: B006
+    tokens: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Numbers of tokens that are stored and unpacked.")
+    ] = None,
+    batches: Annotated[
+        str | None, typer.Option(metavar="BxN,...", help="Sequences and their tokens that are attended to, as 32x8192.")
+    ] = None,
+    heads: Annotated[int, typer.Option(min=1, help="KV heads.")] = 8,
+    query_heads: Annotated[int, typer.Option(min=1, help="Query heads, a multiple of the KV heads.")] = 32,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block.")] = 16,
+    dtype: Annotated[str, typer.Option(metavar="fp16|bf16|fp32", help="Of inputs and outputs.")] = "bf16",
+    as_json: AsJson = False,
+    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the measurements into an SVG file.")] = None,
+    set_: Overrides = [],  # noqa: B006
+) -> Work:
+    """Measure kernels on the GPU: time, bytes, share of the copy bandwidth, against PyTorch and bf16.
+
+    Without a GPU, print what the kernels compile to.
+    """
+    from tqgen.bench import cases
+    from tqgen.commands.bench import Request, sizes
+    from tqgen.commands.bench import bench as command
+
+    for one in kernel:
+        choose("--kernel", one, cases.KERNELS)
+    choose("--dtype", dtype, list(cases.ITEM_BYTES))
+    if query_heads % heads:
+        message = f"{query_heads} query heads are no multiple of {heads} KV heads"
+        raise UsageError("TQ4112", message, help="give both `--heads` and `--query-heads`")
+    request = Request(
+        kernels=tuple(dict.fromkeys(kernel)),
+        tokens=sizes("--tokens", tokens, cases.parse_tokens),
+        batches=sizes("--batches", batches, cases.parse_batches),
+        setting=cases.Setting(heads, query_heads, block_size, dtype),
+        as_json=as_json,
+        chart=chart,
+    )
+    return partial(command, specs, parse_overrides(set_), request)
+
+
 @app.command(name="list")
 def list_(as_json: AsJson = False) -> Work:
     """Print the specs that are shipped."""

@@ -1,0 +1,64 @@
+"""Going through the cases of a layout on the GPU here. Needs torch and a GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+import torch
+
+from tqgen.bench import timing
+from tqgen.bench.against import competitors
+from tqgen.bench.cases import Case, Setting, moved_bytes
+from tqgen.bench.kernels import Subject, calls_of, sets
+from tqgen.bench.results import Machine, Measurement
+from tqgen.layout import Layout
+
+LAUNCH_COUNTS = 100.0  # microseconds of a kernel below which the time that a launch takes is measured, too
+
+
+@functools.lru_cache(maxsize=1)
+def machine() -> Machine:
+    """The GPU here; its copy bandwidth is measured once."""
+    import triton
+
+    return Machine(
+        device=torch.cuda.get_device_name(),
+        versions={"torch": torch.__version__, "triton": triton.__version__},
+        copy_bandwidth=timing.copy_bandwidth(),
+        l2_bytes=timing.l2_bytes(),
+    )
+
+
+def measure(
+    layout: Layout, module: ModuleType, cases: Sequence[Case], setting: Setting
+) -> Iterator[tuple[Case, Measurement | str]]:
+    """Every case with its measurement, or with the reason why there is none, as each is done."""
+    subject = Subject.of(layout, module, setting, torch.device("cuda", torch.cuda.current_device()))
+    for case in cases:
+        try:
+            yield case, _one(subject, case)
+        except torch.OutOfMemoryError:
+            yield case, "not enough memory"
+        torch.cuda.empty_cache()
+
+
+def _one(subject: Subject, case: Case) -> Measurement:
+    torch.manual_seed(0)
+    here = machine()
+    count, cold = sets(subject, case, here.l2_bytes)
+    calls = calls_of(subject, case, count)
+    microseconds = timing.in_graph(calls)
+    with_launch = timing.from_python(calls) if microseconds < LAUNCH_COUNTS else None
+    del calls
+    return Measurement(
+        spec=subject.layout.name,
+        case=case,
+        microseconds=microseconds,
+        moved_bytes=moved_bytes(subject.layout, case, subject.setting),
+        copy_bandwidth=here.copy_bandwidth,
+        cold=cold,
+        with_launch=with_launch,
+        against=competitors(subject, case, count),
+    )
