@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
@@ -18,9 +17,8 @@ from tqgen.layout import Layout
 LAUNCH_COUNTS = 100.0  # microseconds of a kernel below which the time that a launch takes is measured, too
 
 
-@functools.lru_cache(maxsize=1)
 def machine() -> Machine:
-    """The GPU here; its copy bandwidth is measured once."""
+    """The GPU here, with its copy bandwidth as it is now."""
     import triton
 
     return Machine(
@@ -32,21 +30,20 @@ def machine() -> Machine:
 
 
 def measure(
-    layout: Layout, module: ModuleType, cases: Sequence[Case], setting: Setting
+    layout: Layout, module: ModuleType, cases: Sequence[Case], setting: Setting, where: torch.device, here: Machine
 ) -> Iterator[tuple[Case, Measurement | str]]:
-    """Every case with its measurement, or with the reason why there is none, as each is done."""
-    subject = Subject.of(layout, module, setting, torch.device("cuda", torch.cuda.current_device()))
+    """Every case with its measurement, or with the reason why there is none, as each is done on the device `where`."""
+    subject = Subject.of(layout, module, setting, where)
     for case in cases:
         try:
-            yield case, _one(subject, case)
+            yield case, _one(subject, case, here)
         except torch.OutOfMemoryError:
             yield case, "not enough memory"
         torch.cuda.empty_cache()
 
 
-def _one(subject: Subject, case: Case) -> Measurement:
+def _one(subject: Subject, case: Case, here: Machine) -> Measurement:
     torch.manual_seed(0)
-    here = machine()
     count, cold = sets(subject, case, here.l2_bytes)
     calls = calls_of(subject, case, count)
     microseconds = timing.in_graph(calls)

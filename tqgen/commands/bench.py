@@ -113,7 +113,7 @@ def _measure(compiled: Sequence[Compiled], request: Request) -> int:
         here: list[Measurement] = []
         cases = _cases(one, request)
         progress.show(f"{one.name} {cases[0].title}")
-        for case, result in run.measure(one.layout, module, cases, request.setting):
+        for case, result in run.measure(one.layout, module, cases, request.setting, verify.device(), machine):
             progress.step(f"{one.name} {case.title} {case.size}")
             if isinstance(result, Measurement):
                 here.append(result)
