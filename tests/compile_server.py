@@ -1,7 +1,8 @@
 """Compiles kernels in a process of its own: one in which Triton interprets cannot compile.
 
-Requests and answers are lines of JSON on the standard streams. A request names a shipped module or holds a spec's
-text, and says what `launches` is to be asked for; the answer holds the facts of every launch, or an error.
+Requests and answers are lines of JSON on the standard streams. A request names a shipped module, or holds a spec's
+text or a module's source, and says what `launches` is to be asked for; the answer holds the facts of every launch, or
+an error.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def _answer(request: dict[str, Any]) -> list[dict[str, Any]]:
 
     if "module" in request:
         module = importlib.import_module(f"generated.{request.pop('module')}")
+    elif "source" in request:
+        module = verify.load_module("compiled", request.pop("source"))
     else:
         plan = lower(resolve(parse_spec(request.pop("text"))), "compiled.yaml")
         module = verify.load_module(plan.name, emit.draft(plan))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shlex
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 from tqgen import emit, verify
@@ -52,7 +55,17 @@ def kernels_of(text: str, tile: str = "small") -> Kernels:
     return Kernels(text, layout, plan, load(layout.name, plan))
 
 
-def described(kernels: Kernels, failures: list[str], test: str) -> str:
-    """A failed cell as a person wants it: the spec, the first differences, the command that runs it again."""
+def described(kernels: Kernels, failures: list[str], test: str, cell: Cell | None = None) -> str:
+    """A failed cell as a person wants it: the first differences, the spec, the commands that run it again.
+
+    `tqgen verify` runs a `cell` of the spec, which is put into a file for it; it has the tiles that engines get.
+    """
     lines = ["", *failures, "", "spec:", kernels.text, "run this one again with", f"  python -m pytest '{test}'"]
+    if cell is not None:
+        path = Path(tempfile.mkdtemp(prefix="tqgen-failed-")) / f"{kernels.layout.name}.yaml"
+        path.write_text(kernels.text, encoding="utf-8")
+        lines += [
+            "or, with the tiles of the plan,",
+            f"  {shlex.join(['tqgen', 'verify', str(path), '--cell', cell.id])}",
+        ]
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import ptx_machine
 import refusals
+from mutants import Mutant
 
 from tqgen import verify
 from tqgen.layout import Layout
@@ -23,6 +24,14 @@ from tqgen.verify.trial import misfit
 FEW_LARGE_ROWS = 2000
 SECONDS = 30.0  # for one cell; right modules take less than one
 QUICK = 14  # cells that come first: they meet every value of the axes that most faults show in
+
+
+def load_mutant(mutant: Mutant) -> ModuleType | None:
+    """A mutant's module, or None where the fault is such that there is none."""
+    try:
+        return verify.load_module("mutant", mutant.text)
+    except Exception:
+        return None
 
 
 class TooLong(Exception):

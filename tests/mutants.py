@@ -12,7 +12,7 @@ import contextlib
 import copy
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ WORDS = {"name", "title", "region", "comment", "doc", "spec_file", "version", "l
 WORDS |= {"reading", "why", "codec", "macros", "text", "helpers", "absent", "raw", "constraints"}
 # What is fast, not what is right.
 SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile", "tile_many_rows", "rows"}
-SPEED |= {"store_large_rows", "prefetch", "invariant_split", "exponent_limit", "query_chunk"}
+SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "exponent_limit", "query_chunk"}
 
 
 def plan_mutants(plan: ModulePlan) -> Iterator[Mutant]:
@@ -176,8 +176,11 @@ CALLS = {"maximum": "minimum", "minimum": "maximum", "max": "min", "min": "max",
 NO_FAULT = {"num_warps", "num_stages", "enable_fp_fusion", "STAGES", "USE_PTX", "is_pure", "pack"}
 
 
-def text_mutants(text: str) -> Iterator[Mutant]:
-    """A mutant for every fault of every statement of the kernels, and of the launches in the launchers."""
+def text_mutants(text: str, wanted: Collection[str] | None = None) -> Iterator[Mutant]:
+    """A mutant for every fault of every statement of the kernels, and of the launches in the launchers.
+
+    With `wanted` those of these names alone, which is much quicker.
+    """
     body = ast.parse(text).body
     pieces = [ast.unparse(node) for node in body]
     for number, function in enumerate(body):
@@ -191,10 +194,12 @@ def text_mutants(text: str) -> Iterator[Mutant]:
             for what, fault in _faults_of(node):
                 label = f"{what} in `{line}`"
                 times[label] = times.get(label, 0) + 1
+                numbered = f"{label} ({times[label]})" if times[label] > 1 else label
+                if wanted is not None and f"{function.name}: {numbered}" not in wanted:
+                    continue
                 with fault:
                     changed = ast.unparse(function)
-                suffix = f" ({times[label]})" if times[label] > 1 else ""
-                yield Mutant(function.name, label + suffix, "\n\n".join([*before, changed, *after]))
+                yield Mutant(function.name, numbered, "\n\n".join([*before, changed, *after]))
 
 
 def _nodes(function: ast.FunctionDef, is_kernel: bool) -> Iterator[tuple[ast.AST, ast.stmt]]:

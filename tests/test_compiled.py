@@ -2,11 +2,12 @@
 
 import functools
 import math
+import re
 
 import compiled_figures
 import pytest
 import triton
-from compile_cases import DECODE, LAUNCH, THIN, Case, default_cases, exhaustive_cases, others
+from compile_cases import DECODE, LAUNCH, STORE, THIN, Case, default_cases, exhaustive_cases, others
 from compile_server import Compiler
 
 from tqgen import manifest
@@ -127,6 +128,31 @@ RENEW = "python tests/compiled_figures.py renew"
 @pytest.mark.parametrize("case", default_cases(), ids=lambda case: case.id)
 def test_kernels(compiler, case, tally):
     check(case, compiler.facts(**case.request), True, tally)
+
+
+# Faults that Triton's interpreter rounds away, or that only a GPU has: what is replaced in a module, and what is said.
+FAULTS = {
+    "a division": (r"tl\.div_rn\(([\d.]+), ", r"(\1 / ", "_store_kernel: not correctly rounded: div.full.f32"),
+    "a root": (r"tl\.sqrt_rn\(", "tl.sqrt(", "not correctly rounded: sqrt.approx"),
+    "fusion": ("enable_fp_fusion=False", "enable_fp_fusion=True", "may become one operation"),
+    "a narrow access": (r"ALIGNMENT % [24] == 0", "ALIGNMENT % 64 == 0", "stores 1 bytes of key.codes at a time"),
+    "an access that is too wide": (r"\bALIGNMENT % 4 == 0", "ALIGNMENT % 2 == 0", "stores 4 bytes of key.codes"),
+    "spills": (r"rows, warps = \(\d+, \d+\)", "rows, warps = (128, 2)", "are spilled"),
+    "shared memory": (r"rows, warps = \(\d+, \d+\)", "rows, warps = (512, 8)", "bytes of shared memory"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_seen(compiler, fault, tally):
+    old, new, said = FAULTS[fault]
+    right = compile_spec(manifest.locate("mse4_v4_aos")).draft
+    source = re.sub(old, new, right)
+    assert source != right
+    case = Case("mse4_v4_aos", "sm_90", "fp32", "few", "rotated", (STORE,))
+    request = {name: value for name, value in case.request.items() if name != "module"}
+    found = wrong(case, compiler.facts(source=source, **request), {})
+    assert any(said in text for text in found), found
+    tally("mutants", cells=1, of_these={"faults of the compile tier are seen, too": 1})
 
 
 @pytest.mark.exhaustive

@@ -64,7 +64,7 @@ def _pairs(row):
 def test_cell(row, request, tally):
     kernels = kernels_of(spec_text(row), row["tile"])
     failures = kernels.failures(cell_of(row))
-    assert not failures, described(kernels, failures, request.node.nodeid)
+    assert not failures, described(kernels, failures, request.node.nodeid, cell_of(row))
     tally("interpreter", cells=1, values=row, wanted={**spec_axes(), **LAUNCH})
 
 

@@ -44,6 +44,7 @@ def main() -> int:
         why = "there is no GPU" if options.interpret else "there is no compute-sanitizer"
         results["sanitizer"] = [{"job": job, "records": [], "not_run": why} for job in every.pop("sanitizer")]
     flat = [(part, job) for part, of_part in every.items() for job in of_part]
+    print(f"{len(flat)} jobs of {', '.join(chosen)}", flush=True)
     done = lanes.run([job for _, job in flat], options.processes, start + options.seconds, options.interpret, tool)
     for (part, _), result in zip(flat, done, strict=True):
         results[part].append(result)

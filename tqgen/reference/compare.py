@@ -34,7 +34,7 @@ class Mismatch:
     def __str__(self) -> str:
         places = ("token", "slot", "head", "item", "block", "byte", "bit")
         where = ", ".join(f"{name} {getattr(self, name)}" for name in places if getattr(self, name) is not None)
-        return f"{self.what} at {where}: expected {self.expected}, got {self.got}"
+        return f"{self.what}{' at ' * bool(where)}{where}: expected {self.expected}, got {self.got}"
 
 
 @dataclass

@@ -99,7 +99,7 @@ def _with(value: float) -> Pattern:
         # every other vector, so that a neighbour that is touched shows
         for token, head in np.ndindex(*shape[:2]):
             if (token + head) % 2 == 0:
-                vectors[token, head, rng.integers(shape[2])] = value * rng.choice([-1.0, 1.0])
+                vectors[token, head, rng.integers(shape[2])] = math.copysign(value, rng.choice([-1.0, 1.0]))
         return vectors
 
     return pattern
@@ -162,4 +162,4 @@ def vectors(pattern: str, shape: Shape, side: Side, dtype: str, seed: int) -> np
     rng = np.random.default_rng([seed, len(side.name), list(PATTERNS).index(pattern)])
     wanted = PATTERNS[pattern](rng, shape, side, dtype)
     saturated = np.where(np.isinf(wanted), wanted, floats.round_to(wanted, dtype, saturate=True))
-    return np.where(np.isnan(wanted), np.nan, saturated)
+    return np.where(np.isnan(wanted), wanted, saturated)  # of either sign

@@ -1,0 +1,85 @@
+"""Faults that are put into plans and kernels, one at a time: a test of the matrix sees each.
+
+This is what shows that the matrix can see. The sample of `mutants.json` is run by default, every fault there is with
+-m exhaustive.
+"""
+
+import pytest
+from mutant_data import explained, is_other_code, load, mutants_of
+from mutant_families import FAMILIES
+from mutant_trial import QUICK, load_mutant, ordered, who_sees
+
+from tqgen import emit, verify
+
+SAMPLE = 30  # of a family, at most
+SLICES = 3  # of a sample: a test each
+EXHAUSTIVE_SLICES = 60
+LEAST = 0.6  # of the sample that must still be there after the kernels have changed
+SEEN, EXPLAINED, GONE = (
+    "are seen",
+    "change nothing, as mutants.json explains",
+    "of the sample are no more, as code changed",
+)
+
+
+def unseen(name, mutants):
+    """Names of the mutants of a family that no cell sees, and how many are seen and explained."""
+    family = FAMILIES[name]
+    layout, cells = family.layout, ordered(family.layout)
+    missed, seen, known = [], 0, 0
+    for mutant in mutants:
+        if explained(name, mutant.name):
+            known += 1
+            continue
+        module = load_mutant(mutant) if is_other_code(family, mutant) else None
+        if module is None:
+            continue
+        if who_sees(layout, module, cells, mutant.where):
+            seen += 1
+        else:
+            missed.append(mutant.name)
+    return missed, seen, known
+
+
+@pytest.mark.parametrize("turn", range(SLICES))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_sample_is_seen(name, turn, tally):
+    drawn = load()["drawn"][name]
+    wanted = drawn["seen"][turn :: -(-len(drawn["seen"]) // SAMPLE) * SLICES]
+    found = list(mutants_of(FAMILIES[name], set(wanted)))
+    missed, seen, _ = unseen(name, found)
+    assert not missed, f"no cell of {FAMILIES[name]} sees\n" + "\n".join(missed)
+    of_these = {SEEN: seen, GONE: len(wanted) - len(found)}
+    notes = [
+        f"drawn of {name}: {len(drawn['seen']) + len(drawn['explained'])} of {drawn['of']:,}, "
+        f"{len(drawn['seen'])} seen, and {len(drawn['explained'])} change nothing, as mutants.json explains"
+    ]
+    values = {"family": name, "kind": {"plan" if one.startswith("plan.") else "text" for one in wanted}}
+    wanted_values = {"family": list(FAMILIES), "kind": ("plan", "text")}
+    tally("mutants", cells=seen, values=values, wanted=wanted_values, of_these=of_these, notes=notes)
+
+
+def test_the_sample_is_still_there():
+    for name, drawn in load()["drawn"].items():
+        there = {mutant.name for mutant in mutants_of(FAMILIES[name], set(drawn["seen"]))}
+        least = LEAST * len(drawn["seen"])
+        assert len(there) >= least, f"draw mutants again: python tests/mutant_data.py draw {name} {len(drawn['seen'])}"
+    assert set(load()["drawn"]) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_right_module_passes(name):
+    """What is seen in a mutant is its fault."""
+    family = FAMILIES[name]
+    module = verify.load_module("right", emit.draft(family.plan))
+    assert who_sees(family.layout, module, ordered(family.layout)[:QUICK]) == ""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("turn", range(EXHAUSTIVE_SLICES))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_fault_is_seen(name, turn, tally):
+    mutants = list(mutants_of(FAMILIES[name]))[turn::EXHAUSTIVE_SLICES]
+    missed, seen, known = unseen(name, mutants)
+    assert not missed, f"{len(missed)} of {seen + len(missed)}: no cell of {FAMILIES[name]} sees\n" + "\n".join(missed)
+    tally("mutants", cells=seen + known, values={"family": name}, of_these={SEEN: seen, EXPLAINED: known})
