@@ -3,7 +3,7 @@
     python tests/mutant_data.py draw FAMILY NUMBER
 
 draws mutants of a family, runs them, and writes those that are seen to the file, of which a run takes a sample. It
-prints those that are not: a fault that no test sees, or one that changes nothing. That one is explained: in the family's
+prints the others: faults that no test sees, or those that change nothing. These are explained: in the family's
 `explained`, by its name, or in `equivalent`, by a pattern of names, where such a fault never changes anything. The draw
 is the same each time, but for mutants of what has changed.
 """
@@ -30,7 +30,7 @@ FILE = Path(__file__).with_name("mutants.json")
 
 @functools.cache
 def load() -> dict[str, Any]:
-    """`equivalent`: reasons by pattern; `drawn`: what is `seen` of each family, and what is `explained`, with reasons."""
+    """`equivalent`: reasons by pattern; `drawn`: of each family what is `seen`, and `explained` by name."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

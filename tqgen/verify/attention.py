@@ -25,9 +25,10 @@ from tqgen.verify.trial import DTYPES, GuardedCache, device_arguments, run_time_
 
 POISON = 0xFF
 # Attention has its own slots: one in five cells is enough to meet every value of the axes that it depends on.
-# Where blocks are far apart there are few of them, for one sequence.
+# Where blocks are far apart there are few of them, which one sequence has again and again: more than a tile of tokens,
+# with the farthest in the first tile and in the second.
 PLACES = ("edges", "far")
-FAR_BLOCKS = 3
+FAR_TABLE = (1, 2, 0, 1, 2, 2)
 # Patterns of finite numbers whose scores are not so large that the rounding of a query to fp16 decides a softmax.
 PATTERNS = ("normal", "real", "constant", "one_different", "zeros", "negative_zero", "ties", "tiny")
 FP16_ROUNDING = 2.0**-11
@@ -54,7 +55,7 @@ def call_of(layout: Layout, cell: Cell) -> Call:
     lengths = [0, 1, size, size + 1, 2 * size + 3, 70]
     chosen = tuple(int(min(length, 140)) for length in rng.permutation(lengths)[:3])
     if cell.places == "far":
-        chosen = (min(FAR_BLOCKS * size, 2 * size + 3, 140),)
+        chosen = (min((len(FAR_TABLE) - 1) * size + 3, len(FAR_TABLE) * size, 140),)
     options: dict[str, Any] = {}
     if rng.random() < 0.3:
         options["window"] = int(rng.integers(1, 60))
@@ -64,7 +65,10 @@ def call_of(layout: Layout, cell: Cell) -> Call:
     if rng.random() < 0.3 and not centered:
         options["sinks"] = True
     splits = rng.integers(0, 3)
-    if splits:
+    if cell.places == "far":
+        options.pop("window", None)
+        options["num_splits"] = 1
+    elif splits:
         options.update({"num_splits": 3} if splits == 1 else {"batch_invariant": True})
     return Call(
         group=int(rng.choice([1, 4, 5, 20])),
@@ -82,20 +86,21 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device) 
     rng = np.random.default_rng(seed_of(cell))
     run_time = run_time_arguments(layout, heads)
     blocks = -(-max(1, *call.lengths) // size)
-    if cell.places == "far":
-        blocks = FAR_BLOCKS
     table = rng.permutation(len(call.lengths) * blocks).reshape(len(call.lengths), blocks).astype(np.int32)
-    cache = GuardedCache(layout, cell, table.size, where).tensor
+    if cell.places == "far":
+        table = np.array([FAR_TABLE], dtype=np.int32)
+    cache = GuardedCache(layout, cell, int(table.max()) + 1, where).tensor
     cache.fill_(POISON)
     pattern = cell.pattern if cell.pattern in PATTERNS else "normal"
     for row, length in zip(table, call.lengths, strict=True):
         positions = np.arange(length)
-        slots = torch.from_numpy(row[positions // size].astype(np.int64) * size + positions % size).to(where)
+        slots = torch.from_numpy(np.unique(row[positions // size].astype(np.int64) * size + positions % size)).to(where)
+        shapes = {side: (len(slots), heads, side.head_dim) for side in (layout.key, layout.value)}
         sides = [
-            torch.from_numpy(vectors(pattern, (length, heads, side.head_dim), side, cell.dtype, seed_of(cell) + length))
+            torch.from_numpy(vectors(pattern, shape, side, cell.dtype, seed_of(cell) + length))
             .to(DTYPES[cell.dtype])
             .to(where)
-            for side in (layout.key, layout.value)
+            for side, shape in shapes.items()
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
     num_heads = heads * call.group
