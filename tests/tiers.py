@@ -48,7 +48,8 @@ TIERS = {
     ),
     "mutants": Tier(
         "plans and sources with one fault: each must be seen",
-        "every kind of fault in every family of layouts; of the changes to the text of a module a fixed sample",
+        "a sample of those that were drawn at random and are seen: a mutant takes half a second, and there are some "
+        "thousands of each family of layouts; all are left to -m exhaustive",
     ),
     "gpu": Tier("the same cells on a GPU", "not run where there is none"),
 }
