@@ -49,6 +49,7 @@ class Calls:
         yield from self._caches()
         yield from self._slots()
         yield from self._sequences()
+        yield from self._too_many()
         for side in self.layout.sides:
             yield from self._vectors(side.name)
             yield from self._outputs(side.name)
@@ -102,6 +103,21 @@ class Calls:
         for what, error, given in bad:
             yield f"store: {what}", error, "slot_mapping", lambda given=given: self.store(slot_mapping=given)
             yield f"unpack: {what}", error, "slot_mapping", lambda given=given: self.unpack(slot_mapping=given)
+
+    def _too_many(self) -> Iterator[Call]:
+        """More token-heads than a kernel counts; on the device of no memory."""
+        cache, tokens = self.cache.to("meta"), 2**31 // HEADS
+        slots = torch.empty(tokens, dtype=torch.int32, device="meta")
+        vectors: dict[str, Any] = {
+            name: None if one is None else one.to("meta")[:1].expand(tokens, *one.shape[1:])
+            for name, one in self.vectors.items()
+        }
+        run_time = {name: one.to("meta") for name, one in self.run_time.items()}
+        given = {"kv_cache": cache, "slot_mapping": slots}
+        yield "too many tokens to store", ValueError, "slot_mapping", lambda: self.store(**vectors, **given, **run_time)
+        accepted = set(inspect.signature(self.module.unpack).parameters)
+        taken = {name: one for name, one in run_time.items() if name in accepted}
+        yield "too many slots", ValueError, "slot_mapping", lambda: self.unpack(**given, **taken)
 
     def _sequences(self) -> Iterator[Call]:
         table = torch.zeros(2, 3, dtype=torch.int32, device=self.where)

@@ -33,12 +33,16 @@ def measure(
     layout: Layout, module: ModuleType, cases: Sequence[Case], setting: Setting, where: torch.device, here: Machine
 ) -> Iterator[tuple[Case, Measurement | str]]:
     """Every case with its measurement, or with the reason why there is none, as each is done on the device `where`."""
+    from triton.runtime.errors import OutOfResources
+
     subject = Subject.of(layout, module, setting, where)
     for case in cases:
         try:
             yield case, _one(subject, case, here)
         except torch.OutOfMemoryError:
             yield case, "not enough memory"
+        except OutOfResources as error:
+            yield case, f"this GPU has not what the kernel needs: {error}"
         torch.cuda.empty_cache()
 
 
