@@ -1,6 +1,6 @@
 """Generated kernels against caches and outputs that other implementations wrote; `golden/README.md` describes them.
 
-The same checks run on a GPU: `benchmarks/gpu_golden.py`.
+The same checks run on a GPU: `python benchmarks/gpu_tier OUTPUT_FOLDER --part golden`.
 """
 
 import numpy as np

@@ -45,8 +45,8 @@ def report(results: dict[str, list[Result]], about: dict[str, Any]) -> dict[str,
         parts[part] = {"jobs": len(done), **totals([record for result in done for record in result["records"]])}
         for tool in dict.fromkeys(result["job"].get("tool") for result in done):
             if tool:
-                of_tool = [result for result in done if result["job"]["tool"] == tool]
-                clean = sum(not {"failed", "not_run"} & set(result) for result in of_tool)
+                of_tool = [result for result in done if result["job"]["tool"] == tool and "not_run" not in result]
+                clean = sum("failed" not in result for result in of_tool)
                 parts[part][tool] = f"{clean} of {len(of_tool)} runs without an error"
     every = [result for done in results.values() for result in done]
     failures = [record for result in every for record in result["records"] if not record["ok"]]
