@@ -16,19 +16,32 @@ import multiprocessing
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tqgen import manifest, verify  # noqa: E402
-from tqgen.bench import cases, chart, run, table  # noqa: E402
+from tqgen.bench import cases, chart, run, table, timing  # noqa: E402
 from tqgen.bench.kernels import Subject, calls_of  # noqa: E402
 from tqgen.bench.results import Machine, Measurement  # noqa: E402
 from tqgen.compiler import compile_spec  # noqa: E402
+from tqgen.layout import Layout  # noqa: E402
 
 SETTING = cases.Setting()
+TOKENS = {"store": (1, 16, 256, 1024, 65536), "unpack": (65536,)}
+BATCHES = ((1, 32768), (32, 8192), (128, 1024))
+SECONDS = 0.06  # of replays of one graph
 SHOWN = {"store": ("1", "1,024", "65,536"), "unpack": ("65,536",), "decode": ("1 x 32,768", "32 x 8,192")}
+
+
+def cases_of(layout: Layout) -> list[cases.Case]:
+    """The cases that are measured."""
+    found = []
+    for kernel in cases.KERNELS:
+        found += cases.cases_of(layout, (kernel,), TOKENS.get(kernel, ()), BATCHES)
+    return found
 
 
 def small(case: cases.Case) -> cases.Case:
@@ -43,12 +56,12 @@ def compile_kernels(name: str) -> float:
     begin = time.monotonic()
     layout, module = loaded(name)
     subject = Subject.of(layout, module, SETTING, verify.device())
-    for case in cases.cases_of(layout, cases.KERNELS):
+    for case in cases_of(layout):
         calls_of(subject, small(case), 1)[0]()
     return time.monotonic() - begin
 
 
-def loaded(name: str) -> tuple[Any, Any]:
+def loaded(name: str) -> tuple[Layout, ModuleType]:
     """The layout and the module of a shipped spec."""
     one = compile_spec(manifest.locate(name))
     return one.layout, verify.load_module(one.name, one.source)
@@ -59,7 +72,7 @@ def measured(names: list[str], machine: Machine) -> list[dict[str, Any]]:
     for name in names:
         begin = time.monotonic()
         layout, module = loaded(name)
-        wanted = cases.cases_of(layout, cases.KERNELS)
+        wanted = cases_of(layout)
         for case, one in run.measure(layout, module, wanted, SETTING, verify.device(), machine):
             if isinstance(one, Measurement):
                 found.append(one.to_json())
@@ -125,6 +138,7 @@ def main() -> None:
         with multiprocessing.get_context("spawn").Pool(min(options.processes, len(names))) as pool:
             pool.map(compile_kernels, names, chunksize=1)
         print(f"{len(names)} layouts compiled in {time.monotonic() - begin:.0f} s", flush=True)
+        timing.SECONDS = SECONDS
         machine = run.machine()
         new = [{**entry, "copy_bandwidth": round(machine.copy_bandwidth)} for entry in measured(names, machine)]
         report = {

@@ -3,6 +3,7 @@
 Kernels are replaced by a stand-in for Triton that compiles, so that this runs without a GPU.
 """
 
+import contextlib
 import inspect
 from types import SimpleNamespace
 
@@ -66,6 +67,7 @@ def made(request, monkeypatch):
     monkeypatch.setattr(module, "_LAUNCHES", {})
     # the CPU stands for a GPU that is the current one
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     driver = SimpleNamespace(get_current_stream=lambda index: ("stream", index))
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
     stored = {field.name.partition(".")[0] for field in module.LAYOUT.fields}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import warnings
 from collections.abc import Callable
 
@@ -15,22 +16,26 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tqgen.bench import timing
-from tqgen.bench.cases import Case, Setting
-from tqgen.bench.kernels import Subject
+from tqgen.bench.cases import Case, Setting, moved_bytes
+from tqgen.bench.kernels import Subject, calls_of, sets
 from tqgen.bench.results import BF16_ATTENTION, BF16_WRITE, UNFUSED
 from tqgen.bench.timing import Call
 from tqgen.bench.torch_store import TorchStore
+from tqgen.compiler import compile_parsed
+from tqgen.spec import parse_spec
+from tqgen.verify import load_module
 
 BACKENDS = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION)
 
 
-def competitors(subject: Subject, case: Case, count: int) -> dict[str, float]:
-    """Microseconds of every other way to do what the case does, with `count` sets of inputs."""
+def competitors(subject: Subject, case: Case, count: int, l2_bytes: int) -> dict[str, float]:
+    """Microseconds of every other way to do what the case does; `count` sets of its inputs exceed the L2 cache."""
+    head_dims = tuple(side.head_dim for side in subject.layout.sides)
     if case.kernel == "store":
-        return {UNFUSED: _unfused(subject, case, count), BF16_WRITE: _bf16_write(subject, case, count)}
+        written = bf16_write(case, subject.setting, head_dims, l2_bytes, subject.device)
+        return {UNFUSED: _unfused(subject, case, count), BF16_WRITE: written}
     if case.kernel == "decode":
-        key, value = subject.layout.key.head_dim, subject.layout.value.head_dim
-        best = bf16_attention(case, subject.setting, (key, value), count, subject.device)
+        best = bf16_attention(case, subject.setting, head_dims, l2_bytes, subject.device)
         return {} if best is None else {BF16_ATTENTION: best}
     return {}
 
@@ -48,27 +53,33 @@ def _unfused(subject: Subject, case: Case, count: int) -> float:
     return timing.in_graph([one() for _ in range(count)])
 
 
-def _bf16_write(subject: Subject, case: Case, count: int) -> float:
-    """Scattering the vectors to their slots as bf16, as `index_put_` does it."""
+@functools.lru_cache(maxsize=64)
+def bf16_write(case: Case, setting: Setting, head_dims: tuple[int, ...], l2_bytes: int, device: torch.device) -> float:
+    """Scattering vectors to their slots as bf16: by PyTorch, or by the store of a layout that stores them raw."""
+    names = ("key", "value")[: len(head_dims)]
+    sides = {name: {"codec": "raw", "dtype": "bf16", "head_dim": dim} for name, dim in zip(names, head_dims)}
+    spec = {"tqgen": 1, "name": "bf16_cache", "head_dim": head_dims[0], "value": {"codec": "none"}, **sides}
+    one = compile_parsed(parse_spec(json.dumps(spec), "bf16_cache.yaml"), "bf16_cache.yaml")
+    count, _ = sets(moved_bytes(one.layout, case, setting), l2_bytes)
+    raw = Subject.of(one.layout, load_module(one.name, one.draft), setting, device)
 
-    def one() -> Call:
-        vectors = list(subject.vectors(case.tokens).values())
-        slots = [torch.empty(one.shape, dtype=torch.bfloat16, device=subject.device) for one in vectors]
-        places = (torch.randperm(case.tokens, device=subject.device),)
-        vectors = [one.to(torch.bfloat16) for one in vectors]
+    def scatter() -> Call:
+        given = [vectors.to(torch.bfloat16) for vectors in raw.vectors(case.tokens).values()]
+        slots = [torch.empty_like(vectors) for vectors in given]
+        places = torch.randperm(case.tokens, device=device)
 
         def write() -> None:
-            for cache, given in zip(slots, vectors):
-                cache.index_put_(places, given)
+            for cache, vectors in zip(slots, given):
+                cache.index_copy_(0, places, vectors)
 
         return write
 
-    return timing.in_graph([one() for _ in range(count)])
+    return min(timing.in_graph(calls_of(raw, case, count)), timing.in_graph([scatter() for _ in range(count)]))
 
 
 @functools.lru_cache(maxsize=64)
 def bf16_attention(
-    case: Case, setting: Setting, head_dims: tuple[int, int], count: int, device: torch.device
+    case: Case, setting: Setting, head_dims: tuple[int, ...], l2_bytes: int, device: torch.device
 ) -> float | None:
     """The best of PyTorch's flash and cuDNN back-ends on contiguous bf16 keys and values; None where neither can.
 
@@ -83,6 +94,7 @@ def bf16_attention(
         query = torch.randn(case.batch, setting.num_query_heads, 1, head_dims[0], dtype=torch.bfloat16, device=device)
         return query, key, value
 
+    count, _ = sets(2 * case.batch * case.length * heads * sum(head_dims), l2_bytes)
     given = [inputs() for _ in range(count)]
     times = []
     for backend in BACKENDS:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tqgen.bench.cases import Case, Setting, moved_bytes
+from tqgen.bench.cases import Case, Setting
 from tqgen.bench.timing import Call
 from tqgen.layout import Layout
 from tqgen.verify.trial import device_arguments, run_time_arguments
@@ -79,9 +79,8 @@ class Subject:
         return cache
 
 
-def sets(subject: Subject, case: Case, l2_bytes: int) -> tuple[int, bool]:
-    """How many sets of inputs there are, and whether they exceed the L2 cache together."""
-    one = moved_bytes(subject.layout, case, subject.setting)
+def sets(one: int, l2_bytes: int) -> tuple[int, bool]:
+    """How many sets of inputs there are that move `one` bytes each, and whether they exceed the L2 cache together."""
     wanted = 1 + -(-2 * l2_bytes // one)
     return min(wanted, MOST_SETS), wanted <= MOST_SETS
 

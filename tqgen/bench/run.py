@@ -48,7 +48,8 @@ def measure(
 
 def _one(subject: Subject, case: Case, here: Machine) -> Measurement:
     torch.manual_seed(0)
-    count, cold = sets(subject, case, here.l2_bytes)
+    moved = moved_bytes(subject.layout, case, subject.setting)
+    count, cold = sets(moved, here.l2_bytes)
     calls = calls_of(subject, case, count)
     microseconds = timing.in_graph(calls)
     with_launch = timing.from_python(calls) if microseconds < LAUNCH_COUNTS else None
@@ -57,9 +58,9 @@ def _one(subject: Subject, case: Case, here: Machine) -> Measurement:
         spec=subject.layout.name,
         case=case,
         microseconds=microseconds,
-        moved_bytes=moved_bytes(subject.layout, case, subject.setting),
+        moved_bytes=moved,
         copy_bandwidth=here.copy_bandwidth,
         cold=cold,
         with_launch=with_launch,
-        against=competitors(subject, case, count),
+        against=competitors(subject, case, count, here.l2_bytes),
     )
