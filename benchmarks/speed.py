@@ -15,12 +15,15 @@ import json
 import multiprocessing
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
 
 from tqgen import manifest, verify  # noqa: E402
 from tqgen.bench import cases, chart, run, table, timing  # noqa: E402
@@ -51,14 +54,18 @@ def small(case: cases.Case) -> cases.Case:
     return cases.Case("decode", batch=case.batch, length=min(case.length, 1024))
 
 
-def compile_kernels(name: str) -> float:
-    """Launch every case of a layout once, so that Triton's cache on disk has its kernels; seconds that it took."""
-    begin = time.monotonic()
-    layout, module = loaded(name)
-    subject = Subject.of(layout, module, SETTING, verify.device())
-    for case in cases_of(layout):
-        calls_of(subject, small(case), 1)[0]()
-    return time.monotonic() - begin
+def compile_kernels(name: str) -> str:
+    """Launch every case of a layout once, so that its kernels are in Triton's cache; what went wrong, or nothing."""
+    try:
+        layout, module = loaded(name)
+        subject = Subject.of(layout, module, SETTING, verify.device())
+        for case in cases_of(layout):
+            calls_of(subject, small(case), 1)[0]()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+    except Exception as error:  # measuring the layout, later, will say it again
+        return f"{name}: {type(error).__name__}: {error}"
+    return ""
 
 
 def loaded(name: str) -> tuple[Layout, ModuleType]:
@@ -67,19 +74,20 @@ def loaded(name: str) -> tuple[Layout, ModuleType]:
     return one.layout, verify.load_module(one.name, one.source)
 
 
-def measured(names: list[str], machine: Machine) -> list[dict[str, Any]]:
-    found = []
+def measured(names: list[str], machine: Machine) -> Iterator[list[dict[str, Any]]]:
+    """The entries of one layout after the other."""
     for name in names:
         begin = time.monotonic()
+        found = []
         layout, module = loaded(name)
         wanted = cases_of(layout)
         for case, one in run.measure(layout, module, wanted, SETTING, verify.device(), machine):
             if isinstance(one, Measurement):
-                found.append(one.to_json())
+                found.append({**one.to_json(), "copy_bandwidth": round(machine.copy_bandwidth)})
             else:
                 print(f"not measured: {name} {case.title} {case.size}: {one}")
-        print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
-    return found
+        print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+        yield found
 
 
 def key_of(entry: dict[str, Any]) -> tuple[Any, ...]:
@@ -113,7 +121,7 @@ def render(folder: Path, report: dict[str, Any]) -> None:
         for size in SHOWN[kernel]:
             rows = [(one.spec, *table.row(one, against)[1:]) for one in group if one.case.size == size]
             if rows:
-                words = "sequences x tokens" if kernel == "decode" else "tokens"
+                words = "sequences x tokens" if kernel == "decode" else "token" if size == "1" else "tokens"
                 titles = ("layout", *table.header(kernel, against)[1:])
                 lines += ["", f"## {title}, {size} {words}", "", *table.markdown([titles, *rows])]
     (folder / "speed.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -136,18 +144,15 @@ def main() -> None:
         names = names[part - 1 :: parts]
         begin = time.monotonic()
         with multiprocessing.get_context("spawn").Pool(min(options.processes, len(names))) as pool:
-            pool.map(compile_kernels, names, chunksize=1)
-        print(f"{len(names)} layouts compiled in {time.monotonic() - begin:.0f} s", flush=True)
+            problems = [said for said in pool.map(compile_kernels, names, chunksize=1) if said]
+        print(f"{len(names)} layouts compiled in {time.monotonic() - begin:.0f} s", *problems, sep="\n", flush=True)
         timing.SECONDS = SECONDS
         machine = run.machine()
-        new = [{**entry, "copy_bandwidth": round(machine.copy_bandwidth)} for entry in measured(names, machine)]
-        report = {
-            "machine": machine.to_json(),
-            "setting": vars(SETTING),
-            "measurements": merged(report.get("measurements", []), new),
-        }
+        report = {"setting": vars(SETTING), "measurements": [], **report, "machine": machine.to_json()}
         options.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        for new in measured(names, machine):  # written after each, in case that time runs out
+            report["measurements"] = merged(report["measurements"], new)
+            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     render(options.folder, report)
 
 

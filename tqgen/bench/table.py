@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tqgen.bench.results import Measurement
 
 Row = tuple[str, ...]
+LEAST_FLOOR = 0.5  # microseconds; a launch takes longer whatever it does
 SIZE = {"store": "tokens", "unpack": "tokens", "decode": "batch x tokens"}
 
 
@@ -24,7 +25,8 @@ def header(kernel: str, against: Sequence[str]) -> Row:
 
 
 def row(one: Measurement, against: Sequence[str]) -> Row:
-    """A measurement; `moved` are bytes, `of copy` is the share of the copy bandwidth."""
+    """A measurement; `moved` are bytes, `of copy` is the share of the copy bandwidth, where there is much to copy."""
+    much = one.floor >= LEAST_FLOOR
     competitors = []
     for name in against:
         ratio = one.ratio(name)
@@ -34,8 +36,8 @@ def row(one: Measurement, against: Sequence[str]) -> Row:
         microseconds(one.microseconds),
         microseconds(one.with_launch),
         _bytes(one.moved_bytes),
-        f"{one.share:.0%}",
-        f"{1 / one.share:.2f}x",
+        f"{one.share:.0%}" if much else "-",
+        f"{1 / one.share:.2f}x" if much else "-",
         *competitors,
     )
 
