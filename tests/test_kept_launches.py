@@ -102,7 +102,7 @@ def made(request, monkeypatch):
 
 
 def same(left, right):
-    """Whether two launches have the same arguments: the same memory, or equal constants."""
+    """Whether a kept launch gets the same argument as Triton did: the tensor's address, or an equal constant."""
     if isinstance(left, torch.Tensor):
         return left.data_ptr() == (right.data_ptr() if isinstance(right, torch.Tensor) else right)
     return type(left) is type(right) and left == right
