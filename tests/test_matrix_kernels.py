@@ -1,6 +1,8 @@
 """Generated kernels against the reference, over pairs of everything that a spec and a launch can be."""
 
 import functools
+import itertools
+import json
 import math
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 from covering import covering
 from kernels import described, kernels_of
-from matrix import allowed, row_name, spec_axes, spec_text
+from matrix import ABSENT, CODECS, SIDE, allowed, has, refusals, row_name, side_spec, spec_axes, spec_text
 
 from tqgen import reference, verify
 from tqgen.numerics import floats
@@ -66,6 +68,40 @@ def test_cell(row, request, tally):
     failures = kernels.failures(cell_of(row))
     assert not failures, described(kernels, failures, request.node.nodeid, cell_of(row))
     tally("interpreter", cells=1, values=row, wanted={**spec_axes(), **LAUNCH})
+
+
+# Vectors that do not fill a tile: lanes beyond them must not take part in a minimum, a sum or a packed byte.
+PADDED_DIM = 12
+PATTERNS = AXES["pattern"]
+
+
+def padded_side(codec, number):
+    """A legal side of this codec, of values of its axes that differ from one number to the next."""
+    for turn in itertools.count(number):
+        one = {"codec": codec}
+        for place, (axis, values) in enumerate(SIDE.items()):
+            if axis != "codec":
+                one[axis] = values[(turn * (2 * place + 1)) % len(values)] if has(codec, axis) else ABSENT
+        if not refusals(one, PADDED_DIM):
+            return one
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_every_pattern_in_padded_tiles(codec, tally):
+    """As keys or as values: an even number of codecs take turns."""
+    others = [other for other in CODECS if other != "none"]
+    for number, pattern in enumerate(PATTERNS):
+        if (others.index(codec) + number) % 2:
+            continue
+        value = others[(others.index(codec) + 2 * number + 1) % len(others)]
+        sides = {"key": padded_side(codec, number), "value": padded_side(value, 2 * number + 1)}
+        spec = {"tqgen": 1, "name": "padded", "head_dim": PADDED_DIM, "block": ("aos", "soa")[number % 2]}
+        text = json.dumps({**spec, **{side: side_spec(one, PADDED_DIM) for side, one in sides.items()}})
+        kernels = kernels_of(text)
+        cell = Cell(dtype=AXES["dtype"][number % 3], pattern=pattern, out="ofp32")
+        failures = kernels.failures(cell)
+        assert not failures, described(kernels, failures, f"{__name__}.py", cell)
+        tally("interpreter", cells=1, values={"cell.pattern": pattern})
 
 
 def any_bytes(layout, shape, slots, rng):
