@@ -1,6 +1,7 @@
 """What is read from assembly: instructions, loops, and the fields that loads and stores belong to."""
 
 from tqgen.inspect import assembly, sass
+from tqgen.inspect.compiling import FUSIBLE_LLVM, FUSIBLE_PTX, INEXACT_LLVM, INEXACT_PTX
 
 DISASSEMBLED = """
         /*0000*/                   LDC R1, c[0x0][0x28] ;             /* 0x00000a00ff017b82 */
@@ -54,3 +55,24 @@ def test_instructions_and_the_largest_loop_are_counted():
 def test_accesses_belong_to_fields():
     widths = assembly.ptx_widths(PTX, assembly.Places(MODULE))
     assert widths == {"load": {"*": 16}, "store": {"key.codes": 16, "key.norm": 2}}
+
+
+def test_operations_that_are_not_exact_are_found():
+    text = """
+	div.full.f32 	%f1, %f2, %f3;
+	@%p1 fma.rn.ftz.f32 	%f1, %f2, %f3, %f4;
+	cvt.rmi.ftz.f32.f32 	%f4, %f5;
+	cvt.rni.f32.f32 	%f4, %f5;
+	sqrt.rn.f32 	%f4, %f5;
+	cvt.rn.f16.f32 	%h4, %f5;
+	ex2.approx.ftz.f32 	%f4, %f5;
+"""
+    assert INEXACT_PTX.findall(text) == ["div.full.f32", "fma.rn.ftz.f32", "ex2.approx.ftz.f32"]
+    assert INEXACT_PTX.findall("rsqrt.approx.f32 %f1, %f2; rcp.approx.ftz.f32 %f1, %f2;") == [
+        "rsqrt.approx.f32",
+        "rcp.approx.ftz.f32",
+    ]
+    assert FUSIBLE_PTX.search("mul.f32 %f1, %f2, %f3;") and not FUSIBLE_PTX.search("mul.rn.f32 %f1, %f2, %f3;")
+    assert INEXACT_LLVM.search("%1 = fdiv fast float %2, %3") and INEXACT_LLVM.search("@llvm.amdgcn.rcp.f32(float %1)")
+    assert not INEXACT_LLVM.search("%1 = fdiv <2 x float> %2, %3")
+    assert FUSIBLE_LLVM.search("%1 = fmul contract float %2, %3") and not FUSIBLE_LLVM.search("fmul float %2, %3")

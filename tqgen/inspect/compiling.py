@@ -27,7 +27,7 @@ DIVISIBILITY = 16  # that Triton looks for in addresses and integers
 # Operations that are not correctly rounded, or that take subnormal numbers for zero. Conversions to whole numbers may
 # do that: a sum with 0.5, of which kernels take those, is zero or far larger.
 INEXACT_PTX = re.compile(
-    r"\b(?:div|sqrt|rcp|rsqrt|ex2|lg2|tanh|sin|cos)\.(?:approx|full)[.\w]*|\b(?!cvt\.r[mpnz]i)\w[\w.]*\.ftz\.[\w.]*f32"
+    r"\b(?:div|sqrt|rcp|rsqrt|ex2|lg2|tanh|sin|cos)\.(?:approx|full)[.\w]*|(?<![\w.])(?!cvt\.r[mpnz]i)\w[\w.]*\.ftz\.[\w.]*f32"
 )
 INEXACT_LLVM = re.compile(r"\bfdiv (?:fast|afn|arcp)\b|@llvm\.amdgcn\.(?:rcp|sqrt|rsq|exp2|log)[\w.]*|!fpmath")
 # A product and a sum that the assembler may make one operation of, with one rounding.
