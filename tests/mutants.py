@@ -223,10 +223,11 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _is_launch(statement: ast.stmt) -> bool:
-    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+    """Whether a statement says what a kernel is launched with."""
+    if not (isinstance(statement, (ast.Expr, ast.Assign)) and isinstance(statement.value, ast.Call)):
         return False
-    called = statement.value.func
-    return isinstance(called, ast.Subscript) and ast.unparse(called.value).endswith("_kernel")
+    called = ast.unparse(statement.value.func)
+    return called == "_Launch" or "_kernel[" in called
 
 
 class _Change:
