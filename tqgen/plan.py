@@ -75,6 +75,22 @@ class PackingPlan:
 
 
 @dataclass(frozen=True)
+class QuadsPlan:
+    """How the store works on a side whose rows are each held by four neighbouring threads, without shared memory.
+
+    A tile is [ROWS, units, codes]: the units of a thread are neighbours, so that codes are packed where they are, and
+    the numbers of a row are computed by four threads instead of sixteen.
+    """
+
+    units: int
+    codes: int  # of a unit
+    steps: int  # 2**steps codes
+    fill: int  # the unit of a vector that is not finite
+    empty: int  # the unit that decodes to positive numbers, where that of zeros does not; else 0
+    butterflies: int  # steps of the Hadamard transform in registers; the others are a product with a 16 x 16 matrix
+
+
+@dataclass(frozen=True)
 class RotationPlan:
     """How vectors are multiplied by the rotation: forward in chunks of its rows, backward in chunks of its columns."""
 
@@ -90,6 +106,8 @@ class RotationPlan:
     inner: str  # the index along the chunk
     vector_mask: str
     matrix_mask: str | None
+    is_kept: bool  # a matrix that programs of the store split once, for all their tiles
+    stored: str  # the constant that the store multiplies by
     dealt: bool  # the store has a copy of the matrix with its columns in the order of the lanes
     column_chunk: int
     column_chunks: int
@@ -125,6 +143,11 @@ class SidePlan:
     metadata: tuple[FieldPlan, ...]
     packing: PackingPlan
     reading: str  # a phrase: what `_read` returns
+    quads: QuadsPlan | None = None
+    # What unpack without quads or attention does with tiles [rows, lanes].
+    decodes_tiles: bool = True
+    stores_tiles: bool = True
+    unrotates_tiles: bool = True
 
     @property
     def fields(self) -> tuple[FieldPlan, ...]:
@@ -231,6 +254,10 @@ class AttentionPlan:
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time
 
+    @property
+    def sides(self) -> tuple[tuple[str, AttentionSidePlan], ...]:
+        return (("key", self.key), ("value", self.value))
+
 
 @dataclass(frozen=True)
 class ModulePlan:
@@ -267,7 +294,10 @@ class ModulePlan:
     store_small: TilePlan
     store_large: TilePlan
     store_large_rows: int  # from this many rows on, `store_large`
+    tiles: int  # that a program of the store works on one after the other, from `store_large_rows` rows on
+    quads: bool  # no program of the store uses more than one warp: rotated sides are held by quads of threads
     unpack: TilePlan
+    interpreted_rows: int  # rows of a program in Triton's interpreter
     rotate_output: TilePlan
 
     @property

@@ -147,6 +147,11 @@ class KernelConstants:
         """The table with which `_correct` mends the first metadata once codes are packed; none: no such step."""
         return ()
 
+    @property
+    def quad_tables(self) -> tuple[str, ...]:
+        """As `encode_tables`, where quads of threads hold rows."""
+        return self.encode_tables
+
     def table_source(self, table: str, side_name: str) -> str:
         """Source of a table's tensor on `device`."""
         return f"torch.tensor({side_name.upper()}_{table.upper()}, dtype=torch.float32, device=device)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tqgen import codebooks
+from tqgen.codecs._guess import Guess, guess
 from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
 from tqgen.diagnostics import did_you_mean, listed
 from tqgen.layout import ITEM_BYTES, Part, Side
@@ -118,9 +119,16 @@ class MseKernel(KernelConstants):
     strict_side: str  # the sign of z whose edges belong to the cell nearer to zero
     when_mirrored: str  # source of a code over `cell`
     otherwise: str
+    zero_code: int  # of z = 0
+    guess: Guess | None  # how the store's quads find codes
 
     needs_norm = True
     decode_tables = ("levels",)
+
+    @property
+    def quad_tables(self) -> tuple[str, ...]:
+        """What the encoder of quads looks up."""
+        return ("edge_of",) + ("level_squares",) * self.correct_at_store
 
     @property
     def encode_tables(self) -> tuple[str, ...]:
@@ -146,6 +154,10 @@ class MseKernel(KernelConstants):
             return f"_cells({edges}, {self.cells_per_sigma}, {self.cell_offset}, {self.num_cells}, device)"
         if table == "squares":
             return f"_pair_squares({side_name.upper()}_LEVELS, device)"
+        if table == "edge_of":
+            return f"_edge_of({side_name.upper()}_EDGES, device)"
+        if table == "level_squares":
+            return f"_level_squares({side_name.upper()}_LEVELS, device)"
         return super().table_source(table, side_name)
 
 
@@ -319,6 +331,8 @@ class MseCodec(Codec):
             strict_side="<" if up else ">",
             when_mirrored=f"{zero_code - 1} - cell" if up else f"{zero_code} + cell",
             otherwise=f"{zero_code} + cell" if up else f"{zero_code - 1} - cell",
+            zero_code=zero_code if up else zero_code - 1,
+            guess=guess(table.edges) if searched else None,
             paired=correct_at_store and parameters.bits <= WIDEST_PAIRED and side.head_dim in POWERS_OF_TWO,
         )
 

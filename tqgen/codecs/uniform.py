@@ -53,6 +53,10 @@ class UniformParameters(SideParameters):
     )
 
 
+# From here on the remainder of a quotient by a small integer is no subnormal number, so that it is exact.
+SMALLEST_EXACT_QUOTIENT = 2.0**-100
+
+
 @dataclass(frozen=True)
 class UniformKernel(KernelConstants):
     """What the macros of `uniform` write; numbers are literals."""
@@ -71,15 +75,27 @@ class UniformKernel(KernelConstants):
     scale_floor: str
     propagate: bool
 
+    def step_of(self, extent: str) -> str:
+        """Source of extent / steps, correctly rounded wherever that is not below the floor of scales."""
+        if float(self.scale_floor) < SMALLEST_EXACT_QUOTIENT:
+            return f"tl.div_rn({extent}, {self.steps})"
+        return f"_quotient({extent}, {self.steps}, {fp32(1 / float(self.steps))})"
+
+    @property
+    def integer_offset(self) -> str:
+        """What the integer in the low bits of 2**23 is more than a code."""
+        return f"{2**23 + (self.sign_bit if self.symmetric else 0)}.0"
+
+    @property
+    def cuts(self) -> bool:
+        """Codes are the whole part of a number that is in their range: rounded half up, and nowhere beyond."""
+        return self.rounding == "half_up" and not self.symmetric and not self.stored
+
     @property
     def helpers(self) -> tuple[str, ...]:
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
-        return (
-            ("quotient",) * (not self.stored)
-            + rounding
-            + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
-        )
+        return ("quotient",) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
 
 
 class UniformCodec(Codec):

@@ -68,6 +68,7 @@ def recording(module: ModuleType, target: Target) -> Iterator[list[Launch]]:
     answers = {
         "_has_hardware_fp8": lambda device: target.hardware_fp8,
         "_has_ptx": lambda device, capability: target.ptx_capability >= max(capability, 80),
+        "_is_interpreted": lambda device: False,
         "_num_processors": lambda device: 132,
     }
     replaced.update({name: answer for name, answer in answers.items() if hasattr(module, name)})

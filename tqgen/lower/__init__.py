@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tqgen.layout import Layout
 from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, docstring_text, facts, summary
@@ -12,6 +14,12 @@ from tqgen.version import __version__
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
 # larger tiles, as long as the tile fits the registers.
 FEW_ROWS = TilePlan(rows=16, warps=4)
+QUADS_ROWS = TilePlan(rows=8, warps=1)  # one row for each quad of a warp's threads
+WIDEST_OF_QUADS = 256  # elements of a row, of which a thread has a quarter in registers
+QUADS_UNPACK = TilePlan(rows=16, warps=1)
+KEPT_ROWS = TilePlan(rows=128, warps=8)  # where a matrix waits in shared memory
+TILES = 8  # for which a program splits a matrix
+INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
 ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
@@ -19,11 +27,27 @@ ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the wide
 
 def lower(layout: Layout, spec_file: str) -> ModulePlan:
     """The plan of `layout`'s module; `spec_file` is named in its header."""
-    sides = {side.name: side_plan(layout, side) for side in layout.sides}
-    key, value = sides.get("key"), sides.get("value")
+    sides = {side.name: side_plan(layout, side, quads=True) for side in layout.sides}
+    quads = all(
+        plan.lanes.size <= WIDEST_OF_QUADS and (plan.quads or plan.rotation.kind == "none") for plan in sides.values()
+    )
+    if not quads:
+        sides = {side.name: side_plan(layout, side) for side in layout.sides}
     attention = attention_plan(layout, sides)
+    in_tiles = [name for name, side in attention.sides if not side.folded] if attention else []
+    sides = {
+        name: dataclasses.replace(
+            plan,
+            decodes_tiles=not plan.quads or name in in_tiles,
+            stores_tiles=not plan.quads or (name == "value" and attention is not None),
+            unrotates_tiles=plan.rotation.kind != "none" and (not plan.quads or name == "value"),
+        )
+        for name, plan in sides.items()
+    }
+    key, value = sides.get("key"), sides.get("value")
     widest = max(plan.lanes.size for plan in sides.values())
-    large = MANY_ROWS.get(max(64, widest), FEW_ROWS)
+    keeps = any(plan.rotation.is_kept for plan in sides.values())
+    large = KEPT_ROWS if keeps else MANY_ROWS.get(max(64, widest), FEW_ROWS)
     arguments = run_time_arguments(layout)
     absent = tuple(side.name for side in (layout.key, layout.value) if not side.is_stored)
     keywords = "".join(f", {argument.name}" for argument in arguments)
@@ -58,10 +82,13 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         uses_hardware_fp8=any(plan.uses_hardware_fp8 for plan in sides.values()),
         attention=attention,
         attention_arguments=tuple(argument for argument in arguments if argument.name != "key_center"),
-        store_small=FEW_ROWS,
-        store_large=large,
+        store_small=QUADS_ROWS if quads else FEW_ROWS,
+        store_large=QUADS_ROWS if quads else large,
         store_large_rows=MANY_FROM,
-        unpack=TilePlan(rows=16, warps=4),
+        tiles=TILES if keeps else 1,
+        quads=quads,
+        unpack=QUADS_UNPACK if quads else TilePlan(rows=16, warps=4),
+        interpreted_rows=INTERPRETED_ROWS,
         rotate_output=FEW_ROWS,
     )
 
@@ -111,6 +138,14 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
             signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
             source = f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
             found.append(Constant(f"{side.name}_rotation", source))
+            if plan.quads:
+                unsigned = f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
+                found.append(Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned})"))
+                back = f"_quad_factor({unsigned}, spread=True)"
+                found.append(Constant(f"{side.name}_quad_rotation_back", back))
+                if signs:
+                    signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
+                    found.append(Constant(f"{side.name}_signs", signs_source))
             if plan.rotation.dealt:
                 found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
         for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
@@ -151,12 +186,16 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found.add(f"u{plan.packing.bits}")
         if plan.encoded.whole_words:
             found.add("store_words")
+        if plan.quads:
+            found |= {"load_rows", "store_rows", "words", *(("quads",) if plan.rotation.is_hadamard else ())}
+            found |= {"gather", "row_squares", "look_up"} if plan.constants.needs_norm else {"row_largest"}
+            found |= set(plan.encode_tables)
         if plan.encoded.words:
             found.add("u32")
         if plan.saturate:
             found.add("saturated")
         if plan.rotation.kind == "matrix":
-            found.add("matrix_product")
+            found |= {"matrix_parts", "matrix_product"}
         elif plan.rotation.kind != "none":
             found |= {"signs_product", "hadamard"}
         if plan.rotation.dealt:

@@ -7,14 +7,16 @@ import math
 from tqgen.layout import ITEM_BYTES, Field, Layout, Side
 from tqgen.layout.form import Form
 from tqgen.lower.lanes import Axis, Lanes, Tile, fragment_order, next_power_of_two, tile
+from tqgen.lower.quads import quads_plan
 from tqgen.numerics.literals import fp32
-from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
+from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, QuadsPlan, RotationPlan, SidePlan
 
 # Elements of the rotation's inner dimension that are multiplied at a time: the factors wait in shared memory, which is
 # 64 KiB on the smallest target. A sign matrix is one bf16 tile, any other matrix is split into three.
 SIGNS_TILE_BYTES = 32 * 1024
 MATRIX_TILE_BYTES = 16 * 1024
 BF16_BYTES = 2
+WIDEST_KEPT = 128  # elements of a matrix of which three bf16 parts fit shared memory
 
 WORD_BITS = 4  # codes of which eight are packed into one 32-bit word
 WIDEST_ALIGNMENT = 16  # what a launch tells of the cache's alignment at most
@@ -140,15 +142,34 @@ def encoded_plan(side: Side, shape: Tile, grouped: bool) -> tuple[EncodedPlan, L
     return plan, lanes
 
 
+def quads_encoded(side: Side, quads: QuadsPlan, shape: Tile) -> EncodedPlan:
+    """The tile of the store where quads hold rows: [ROWS, units, codes]."""
+    bits = side.part("codes").bits
+    whole_words = quads.codes * bits == 32
+    words = Lanes((Axis(quads.units // 4, quads.units // 4, 1),))
+    return EncodedPlan(
+        lanes=lanes_plan(shape.elements),
+        units=lanes_plan(Lanes((Axis(quads.units, quads.units, 1),))),
+        view=(quads.units, quads.codes),
+        unit_axes=((2, f"{bits} * tl.arange(0, {quads.codes})"),),
+        words=not whole_words,
+        whole_words=whole_words,
+        unit_bytes=quads.codes * bits // 8,
+        pair_shifts=(),
+        word_lanes=None if whole_words else lanes_plan(words),
+    )
+
+
 def codes_per_unit(bits: int) -> int:
     """The smallest number of codes that fill whole bytes."""
     return 8 // math.gcd(8, bits)
 
 
-def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
+def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes, held: QuadsPlan | None) -> RotationPlan:
     rotation, head_dim = side.rotation, side.head_dim
-    budget = SIGNS_TILE_BYTES if rotation.is_hadamard else MATRIX_TILE_BYTES
     padded = max(16, next_power_of_two(head_dim))
+    is_kept = rotation.kind == "matrix" and max(padded, lanes.size) <= WIDEST_KEPT
+    budget = SIGNS_TILE_BYTES if rotation.is_hadamard else MATRIX_TILE_BYTES
 
     def chunk(other: int) -> int:
         fitting = max(16, min(padded, budget // (BF16_BYTES * other)))
@@ -156,12 +177,13 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
         whole = [size for size in (fitting, fitting // 2) if size >= 16 and head_dim % size == 0]
         return whole[0] if whole else fitting
 
-    rows, columns = chunk(lanes.size), chunk(lanes.size)
+    rows, columns = padded if is_kept else chunk(lanes.size), chunk(lanes.size)
     row_chunks, column_chunks = -(-head_dim // rows), -(-head_dim // columns)
     inner = "d" if row_chunks == 1 and lanes.is_plain and rows == lanes.size else "k"
     masked = head_dim % rows != 0
     lane_mask = unpacked.mask("lane")
     encoded_mask = lanes.mask("lane")
+    how = "quad_" if held else "dealt_" if rotation.is_hadamard and not lanes.is_plain else ""
     return RotationPlan(
         kind=rotation.kind,
         is_hadamard=rotation.is_hadamard,
@@ -179,6 +201,8 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
         )
         or None,
         dealt=rotation.is_hadamard and not lanes.is_plain,
+        is_kept=is_kept,
+        stored=f"{how}rotation",
         column_chunk=columns,
         column_chunks=column_chunks,
         columns_masked=head_dim % columns != 0,
@@ -190,17 +214,23 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes) -> RotationPlan:
     )
 
 
-def side_plan(layout: Layout, side: Side) -> SidePlan:
+def side_plan(layout: Layout, side: Side, quads: bool = False) -> SidePlan:
+    """The plan of a side; `quads`: its rows may be held by quads of threads."""
     group = getattr(side.parameters, "group", None) or side.head_dim
     halves = side.parameters.packing == "halves"
     shape = tile(side.head_dim, group, codes_per_unit(side.part("codes").bits), halves)
     if isinstance(shape, str):
         raise ValueError(shape)  # refused by the spec's checks
     constants = side.codec.kernel_constants(side)
-    encoded, encoded_lanes = encoded_plan(side, shape, shape.groups.size > 1)
+    grouped = shape.groups.size > 1
+    held = quads_plan(side, constants, grouped) if quads else None
+    if held:
+        encoded, encoded_lanes = quads_encoded(side, held, shape), shape.elements
+    else:
+        encoded, encoded_lanes = encoded_plan(side, shape, grouped)
     fields = {field.part.name: field_plan(field) for field in layout.fields if field.side == side.name}
     has_fp16 = any(part.dtype == "fp16" for part in side.parts) or getattr(side.parameters, "dtype", None) == "fp16"
-    rotation = rotation_plan(side, encoded_lanes, shape.elements)
+    rotation = rotation_plan(side, encoded_lanes, shape.elements, held)
     return SidePlan(
         name=side.name,
         title=f"{side.name}: {describe(side)}",
@@ -211,21 +241,22 @@ def side_plan(layout: Layout, side: Side) -> SidePlan:
         encoded=encoded,
         groups=lanes_plan(shape.groups),
         group_lanes=shape.group_lanes,
-        grouped=shape.groups.size > 1,
+        grouped=grouped,
         center=side.parameters.center,
         saturate=side.parameters.non_finite == "saturate",
         limit=fp32(FP16_LARGEST if has_fp16 else SQUARE_SAFE),
         rotation=rotation,
         constants=constants,
-        encode_tables=constants.encode_tables,
+        encode_tables=constants.quad_tables if held else constants.encode_tables,
         decode_tables=constants.decode_tables,
-        correct_tables=constants.correct_tables,
-        encode_options=("ROWS",) * (shape.groups.size > 1) + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
+        correct_tables=() if held else constants.correct_tables,
+        encode_options=("ROWS",) * grouped + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
         uses_hardware_fp8=constants.uses_hardware_fp8,
         codes=fields["codes"],
         metadata=tuple(plan for name, plan in fields_in_order(side, fields) if name != "codes"),
         packing=packing_plan(side, shape),
         reading=reading(side, rotation, constants.needs_norm),
+        quads=held,
     )
 
 
