@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import json
 
 import numpy as np
 import ptx_machine
@@ -16,6 +17,7 @@ from tqgen.layout.resolve import resolve
 from tqgen.lower import lower
 from tqgen.spec import parse_spec
 from tqgen.verify import attention
+from tqgen.verify.cells import Cell
 from tqgen.verify.trial import misfit
 
 pytestmark = pytest.mark.skipif(verify.device().type == "cuda", reason="a GPU runs the assembly itself")
@@ -112,3 +114,25 @@ def test_other_spec(text, runs, monkeypatch, tally):
     kernels = kernels_of(text)
     attend(kernels.layout, kernels.module, monkeypatch, tally)
     assert set(runs) == assemblies(kernels.plan.attention)
+
+
+@pytest.mark.parametrize("assembled", [True, False], ids=["with PTX", "without"])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_codes_that_end_a_block(bits, assembled, runs, monkeypatch, tally):
+    """Words that are read around a field must not reach beyond the last byte of a block."""
+    fields = ["key.codes", "key.norm", "value.scale", "value.zero", "value.codes"]
+    spec = {
+        "tqgen": 1,
+        "name": "ending",
+        "head_dim": 64,
+        "key": {"codec": "mse", "bits": 4},
+        "value": {"codec": "uniform", "bits": bits},
+        "block": {"regions": [{"name": "all", "order": ["token", "head", "field"], "fields": fields}]},
+    }
+    kernels = kernels_of(json.dumps(spec))
+    for cell in (Cell(places="edges", cache="padded", block="b1", heads="h1"), Cell(places="edges", cache="odd")):
+        monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: assembled)
+        with np.errstate(all="ignore"):
+            result = attention.attend(kernels.layout, kernels.module, cell, verify.device())
+        assert result.ok, f"decode_attention in cell {cell.id}: {result}"
+        tally("interpreter", cells=1)
