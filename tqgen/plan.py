@@ -297,6 +297,7 @@ class ModulePlan:
     tiles: int  # that a program of the store works on one after the other, from `store_large_rows` rows on
     quads: bool  # no program of the store uses more than one warp: rotated sides are held by quads of threads
     unpack: TilePlan
+    unpack_many: TilePlan  # of many rows that are multiplied by a matrix
     interpreted_rows: int  # rows of a program in Triton's interpreter
     rotate_output: TilePlan
 

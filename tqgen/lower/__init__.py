@@ -18,6 +18,7 @@ QUADS_ROWS = TilePlan(rows=8, warps=1)  # one row for each quad of a warp's thre
 WIDEST_OF_QUADS = 256  # elements of a row, of which a thread has a quarter in registers
 QUADS_UNPACK = TilePlan(rows=16, warps=1)
 KEPT_ROWS = TilePlan(rows=128, warps=8)  # where a matrix waits in shared memory
+KEPT_UNPACK = TilePlan(rows=64, warps=4)
 TILES = 8  # for which a program splits a matrix
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
@@ -88,6 +89,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         tiles=TILES if keeps else 1,
         quads=quads,
         unpack=QUADS_UNPACK if quads else TilePlan(rows=16, warps=4),
+        unpack_many=KEPT_UNPACK,
         interpreted_rows=INTERPRETED_ROWS,
         rotate_output=FEW_ROWS,
     )
