@@ -10,6 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from tqgen.plan_fragments import FragmentPlan
+
 
 @dataclass(frozen=True)
 class FieldPlan:
@@ -227,6 +229,11 @@ class AttentionSidePlan:
     squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
 
     @property
+    def order_text(self) -> str:
+        """A phrase: in which order the numbers of a unit's codes come."""
+        return "in order" if self.order == "position" else "0, 4, 1, 5, 2, 6, 3, 7"
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the assembly's fp16 results."""
         return tuple(f"h{n}" for n in range(self.per_unit))
@@ -253,6 +260,8 @@ class AttentionPlan:
     programs_per_processor: int
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time
+    merge_splits: int  # the most splits of one query row that the merge takes at a time
+    fragments: FragmentPlan | None  # for few query rows; None: they are worked on like many
 
     @property
     def sides(self) -> tuple[tuple[str, AttentionSidePlan], ...]:

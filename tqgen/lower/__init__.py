@@ -164,6 +164,10 @@ def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
         if side.has_operands:
             numbers = f", {name.upper()}_NUMBERS" if side.numbers and side.centered_by is None else ""
             found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
+    fragments = attention.fragments
+    if fragments and fragments.value.has_operands:
+        numbers = ", VALUE_PAIR_NUMBERS" if fragments.value.portable_numbers else ""
+        found.append(Constant("value_pair_operands", f"_operands(device, VALUE_PAIR_OPERANDS{numbers})"))
     return tuple(found)
 
 
@@ -174,6 +178,14 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     found = {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
     found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
     found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
+    fragments = attention.fragments
+    if fragments:
+        found.add("fragments")
+        around = (fragments.key, fragments.value)
+        if fragments.needs_token or any(side.units_of_run for side in around):
+            found.add("bytes")
+        if fragments.value.has_operands:
+            found.add("operands")
     return frozenset(found | ({"operands"} if any(side.has_operands for side in sides) else set()))
 
 

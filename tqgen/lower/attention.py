@@ -5,6 +5,7 @@ from __future__ import annotations
 from tqgen.codecs.base import Folding
 from tqgen.layout import Field, Layout, Reserved, Side
 from tqgen.lower import ptx
+from tqgen.lower.fragments import fragment_plan
 from tqgen.lower.lanes import next_power_of_two
 from tqgen.numerics.literals import fp32
 from tqgen.plan import AttentionPlan, AttentionSidePlan, SidePlan, TileChoice
@@ -28,6 +29,7 @@ EXPONENT_LIMIT = 60
 PROGRAMS_PER_PROCESSOR = 4
 INVARIANT_SPLIT = 1024
 MERGE_MANY_ROWS = 4096
+MERGE_NUMBERS = 16384  # of the splits of one query row that the merge holds at a time: 64 a thread
 
 
 def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan | None:
@@ -53,6 +55,8 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
         invariant_split=INVARIANT_SPLIT,
         merge_many_rows=MERGE_MANY_ROWS,
+        merge_splits=MERGE_NUMBERS // max(64, next_power_of_two(layout.value.head_dim)),
+        fragments=fragment_plan(layout, plans, {"key": key, "value": value}),
     )
 
 

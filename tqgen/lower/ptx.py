@@ -37,8 +37,13 @@ class Expansion:
     def constraints(self) -> str:
         return ",".join(["=h"] * len(self.order) + ["=r"] * self.squares + ["r"] * (1 + len(self.constants)))
 
+    @property
+    def paired_constraints(self) -> str:
+        """With two inputs, and two outputs for each code."""
+        return ",".join(["=h"] * 2 * len(self.order) + ["r"] * (2 + len(self.constants)))
 
-class _Constants:
+
+class Constants:
     """Operands for 32-bit constants, in the order of their first use."""
 
     def __init__(self, first: int) -> None:
@@ -50,13 +55,18 @@ class _Constants:
             self.values.append(value)
         return f"${self.first + self.values.index(value)}"
 
+    @staticmethod
+    def pair(number: float) -> int:
+        """A register that holds an fp16 number twice."""
+        return half_bits(number) * 0x10001
+
 
 def half_bits(number: float) -> int:
     """The fp16 bit pattern nearest to `number`."""
     return int.from_bytes(struct.pack("<e", number), "little")
 
 
-def _table(entries: list[int], constant: _Constants) -> str:
+def _table(entries: list[int], constant: Constants) -> str:
     """Eight bytes as the operands of two registers."""
     padded = entries + [0] * (8 - len(entries))
     low = sum(byte << (8 * n) for n, byte in enumerate(padded[:4]))
@@ -64,7 +74,7 @@ def _table(entries: list[int], constant: _Constants) -> str:
     return f"{constant(low)}, {constant(high)}"
 
 
-def _spread(bits: int, source: str) -> list[str]:
+def spread(bits: int, source: str) -> list[str]:
     """Eight codes of 2 or 3 bits, side by side, into the nibbles of x."""
     if bits == 4:
         return [f"mov.b32 x, {source};"]
@@ -84,18 +94,32 @@ def _spread(bits: int, source: str) -> list[str]:
     return lines
 
 
-def _pairs(lower: str) -> list[str]:
-    """Interleave the bytes of `lower` and h into two registers of two fp16 numbers, and hand them out."""
-    return [f"prmt.b32 p, {lower}, h, 0x5140;", f"prmt.b32 q, {lower}, h, 0x7362;"]
+def magnitudes(source: str) -> list[str]:
+    """Selectors x and z of the magnitudes of eight codes of 4 bits, and the upper codes' signs in y.
+
+    A code of 8 or more stands for a number above zero, of index code - 8, another for one below, of index 7 - code.
+    """
+    return [
+        f"not.b32 y, {source};",
+        "and.b32 y, y, 0x88888888;",
+        "shr.u32 z, y, 3;",
+        "sub.u32 y, y, z;",
+        f"xor.b32 x, {source}, y;",
+        "and.b32 x, x, 0x77777777;",
+        "shr.u32 z, x, 16;",
+        f"shr.u32 y, {source}, 16;",
+    ]
 
 
-def _look_up(
+def look_up(
     numbers: tuple[float, ...],
     selectors: tuple[str, str],
     signs: tuple[str, str] | None,
-    constant: _Constants,
+    constant: Constants,
     squares: str = "",
+    first: int = 0,
 ) -> list[str]:
+    """Numbers of eight codes, four for each selector, as outputs from `first` on."""
     patterns = [half_bits(number) for number in numbers]
     upper = _table([pattern >> 8 for pattern in patterns], constant)
     whole = all(pattern & 0xFF == 0 for pattern in patterns)
@@ -117,8 +141,8 @@ def _look_up(
         else:
             lines += [f"prmt.b32 l, {lower}, {selector};"]
             lines += ["prmt.b32 p, l, h, 0x5140;", "prmt.b32 q, l, h, 0x7362;"]
-        first = 4 * half
-        lines += [f"mov.b32 {{${first}, ${first + 1}}}, p;", f"mov.b32 {{${first + 2}, ${first + 3}}}, q;"]
+        at = first + 4 * half
+        lines += [f"mov.b32 {{${at}, ${at + 1}}}, p;", f"mov.b32 {{${at + 2}, ${at + 3}}}, q;"]
     if squares:
         ones = constant(0x01010101)
         fixed = [round(number * number * SQUARES_PER_ONE) for number in numbers]
@@ -142,13 +166,13 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
     natural = tuple(range(CODES))
     source = f"${CODES + squares}"
     sum_of_squares = f"${CODES}" if squares else ""
-    constant = _Constants(CODES + squares + 1)
+    constant = Constants(CODES + squares + 1)
     if bits <= 3:
         lines = [
             registers,
-            *_spread(bits, source),
+            *spread(bits, source),
             "shr.u32 z, x, 16;",
-            *_look_up(numbers, ("x", "z"), None, constant, sum_of_squares),
+            *look_up(numbers, ("x", "z"), None, constant, sum_of_squares),
         ]
         return Expansion(tuple(lines), natural, tuple(constant.values), squares)
     if bits != 4:
@@ -159,22 +183,14 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
     if numbers == tuple(-number for number in reversed(numbers)):
         lines = [
             registers,
-            # magnitudes: code - 8 from above zero, 7 - code below
-            f"not.b32 y, {source};",
-            "and.b32 y, y, 0x88888888;",
-            "shr.u32 z, y, 3;",
-            "sub.u32 y, y, z;",
-            f"xor.b32 x, {source}, y;",
-            "and.b32 x, x, 0x77777777;",
-            "shr.u32 z, x, 16;",
-            f"shr.u32 y, {source}, 16;",
-            *_look_up(numbers[8:], ("x", "z"), (source, "y"), constant, sum_of_squares),
+            *magnitudes(source),
+            *look_up(numbers[8:], ("x", "z"), (source, "y"), constant, sum_of_squares),
         ]
         return Expansion(tuple(lines), natural, tuple(constant.values), squares)
     return None
 
 
-def _nibbles(source: str, constant: _Constants) -> list[str]:
+def _nibbles(source: str, constant: Constants) -> list[str]:
     """n - 8 of eight nibbles n: 1024 + n less 1032, and (1024 + 16 n) / 16 less 72."""
     less_1032, sixteenth, less_72 = constant(0xE408E408), constant(0x2C002C00), constant(0xD480D480)
     lines = [f"shr.u32 y, {source}, 8;"]

@@ -1,0 +1,178 @@
+"""Lower a side for attention of few query rows: each thread loads the codes that tensor cores want of it.
+
+The tensor core's product of a tile of 16 rows decides which numbers of its left operand a thread brings: those of rows
+g and g + 8 and, of every 16 places of the sum, four, for thread 4 g + c of a warp. Which token is a row, and which
+element a place, is free, as long as the other operand agrees. So a thread takes a run of neighbouring codes, which it
+loads at once and expands where they are: nothing goes through shared memory, and no warp waits for another.
+
+Keys are the left operand of the scores: thread 4 g + c takes, of four tokens from 4 g on, the c-th quarter of the vector.
+Values are the left operand of the output, turned: of four tokens from 4 c and four from 16 + 4 c on, the g-th eighth.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tqgen.codecs.base import Folding
+from tqgen.layout import Field, Layout, Side
+from tqgen.layout.form import BLOCK_SIZE, Form
+from tqgen.lower import ptx
+from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
+from tqgen.numerics.literals import fp32
+from tqgen.plan import AttentionSidePlan, FieldPlan, SidePlan
+from tqgen.plan_fragments import FragmentPlan, FragmentSidePlan, RunFieldPlan
+
+TOKENS = 32  # of one warp in one step: four for each of 8 threads
+WARPS = 4
+RUN = 4  # neighbouring tokens of a thread, which must lie in one block
+THREADS_OF_ROW = {"key": 4, "value": 8}
+HEAD_DIMS = (64, 128, 256)
+ALIGNMENT = 16  # bytes, that this form asks of a cache; those of `allocate` have it
+WINDOW = 8  # bytes that are read at once around runs that do not start at a word
+MOST_BYTES = 2 * WINDOW  # of a run that is not whole words
+MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
+# Weights are probability * scale. The scale's power of two moves into the exponential, between these: a sum of
+# probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
+SMALLEST_EXPONENT, LARGEST_EXPONENT = -40, 40
+PROGRAMS_PER_PROCESSOR = 4
+QUERY_BYTES = 32768  # of shared memory, for the rotation of the query: one round trip to memory for 128 elements
+
+NATURAL = tuple(range(8))
+ORDERS = {
+    NATURAL: "place",
+    tuple(range(4)): "place",
+    (0, 4, 1, 5, 2, 6, 3, 7): "place % 2 * 4 + place % 8 // 2",
+    EVEN_THEN_ODD: "place % 4 * 2 + place % 8 // 4",
+}
+
+
+def fragment_plan(
+    layout: Layout, plans: dict[str, SidePlan], tiles: dict[str, AttentionSidePlan]
+) -> FragmentPlan | None:
+    """None where a side is not made of whole runs of codes with one scale for each token."""
+    key = fragment_side(layout, layout.key, plans["key"], tiles["key"])
+    value = fragment_side(layout, layout.value, plans["value"], tiles["value"])
+    if key is None or value is None or value.normalised:
+        return None
+    conditions = [f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
+    around = [side.units_of_run or any(field.needs_token for field in side.fields) for side in (key, value)]
+    if any(around):
+        # Windows around bytes stay inside a block that is made of whole windows.
+        conditions.append(f"({layout.end.source()}) % {WINDOW} == 0")
+    return FragmentPlan(
+        why="few query rows: operands are expanded in the registers that tensor cores take them from",
+        key=key,
+        value=value,
+        tokens=TOKENS,
+        warps=WARPS,
+        most_rows=MOST_ROWS,
+        condition=" and ".join(conditions),
+        query_chunk=min(
+            layout.key.head_dim,
+            QUERY_BYTES // (layout.key.head_dim * (4 if plans["key"].rotation.kind == "matrix" else 2)),
+        ),
+        smallest_exponent=SMALLEST_EXPONENT,
+        largest_exponent=LARGEST_EXPONENT,
+        needs_capability=max(tiles["key"].needs_capability, tiles["value"].needs_capability),
+        programs_per_processor=PROGRAMS_PER_PROCESSOR,
+    )
+
+
+def fragment_side(layout: Layout, side: Side, plan: SidePlan, tile: AttentionSidePlan) -> FragmentSidePlan | None:
+    fields = {field.part.name: field for field in layout.fields if field.side == side.name}
+    folding = side.codec.folding(side)
+    if not tile.folded or folding is None or side.head_dim not in HEAD_DIMS:
+        return None
+    bits = side.part("codes").bits
+    threads = THREADS_OF_ROW[side.name]
+    run = side.head_dim // threads
+    expansion = _expansion(side, folding, bits)
+    if expansion is None:
+        return None
+    per_unit = len(expansion.order)
+    num_bytes = run * bits // 8
+    alignment = math.gcd(fields["codes"].alignment, num_bytes)
+    whole_words = alignment % 4 == 0 and per_unit * bits == 32
+    if not whole_words and (alignment < 2 or num_bytes > MOST_BYTES):
+        return None
+    metadata = tuple(run_field(fields[field.title.partition(".")[2]], field) for field in plan.metadata)
+    if any(not field.words and fields[field.short].alignment % min(field.item_bytes, 4) for field in metadata):
+        return None
+    order = ORDERS[expansion.order]
+    within = order if order == "place" else f"place // 8 * 8 + {order}"
+    halves = side.parameters.packing == "halves" and bits < 8
+    shared = 8 // bits if bits in (1, 2, 4) else 8
+    part = side.head_dim // shared
+    return FragmentSidePlan(
+        threads=threads,
+        run=run,
+        per_unit=per_unit,
+        units=run // per_unit,
+        bits=bits,
+        code_mask=2**bits - 1,
+        num_bytes=num_bytes,
+        piece_words=min(alignment, ALIGNMENT) // 4 if whole_words else 0,
+        pieces=max(1, num_bytes // alignment) if whole_words else 0,
+        units_of_run=() if whole_words else units_of_run(run // per_unit, per_unit * bits),
+        run_alignment=alignment,
+        tokens=TOKENS,
+        masked=side.name == "value" and folding.numbers is None,
+        assembly=expansion.assembly,
+        constraints=expansion.paired_constraints if side.name == "value" else expansion.constraints,
+        constants=expansion.constants,
+        outputs=per_unit * (2 if side.name == "value" else 1),
+        order=order,
+        code=f"thread * {run} + {within}",
+        element=f"code % {shared} * {part} + code // {shared}" if halves else "code",
+        centered_by=tile.centered_by,
+        numbers=tuple(fp32(number) for number in folding.numbers or ()),
+        format=folding.format,
+        scale=folding.scale,
+        zero=folding.zero,
+        normalised=folding.normalised,
+        squares_per_one=ptx.SQUARES_PER_ONE,
+        fields=metadata,
+    )
+
+
+def _expansion(side: Side, folding: Folding, bits: int) -> ptx.Expansion | None:
+    if side.name == "key":
+        if folding.numbers is None:
+            return ptx.fp8_expansion(folding.format)
+        return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if 2 <= bits <= 4 else None
+    if folding.numbers is None:
+        return paired_fp8_expansion(folding.format)
+    return paired_expansion(bits, folding.numbers) if 2 <= bits <= 4 else None
+
+
+def units_of_run(units: int, bits: int) -> tuple[str, ...]:
+    """Source of each unit of `bits` bits, over the run's first and second 64 bits; bits above a unit do not count."""
+    found = []
+    for first in range(0, units * bits, bits):
+        place, half = first % 64, ("low", "high")[first // 64]
+        source = f"({half} >> {place})" if place else half
+        if place + bits > 64:
+            source = f"({source} | high << {64 - place})"
+        found.append(f"{source}.to(tl.int32)")
+    return tuple(found)
+
+
+def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
+    """Four items of neighbouring tokens come as one load where they are neighbours themselves."""
+    item = plan.item_bytes
+    alignment = math.gcd(ALIGNMENT, *(_divisor(form) for form in (field.base, field.head_stride)), RUN * item)
+    neighbours = field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item and alignment % 4 == 0
+    return RunFieldPlan(
+        name=plan.name,
+        title=plan.title,
+        short=plan.title.partition(".")[2],
+        dtype=str(plan.dtype),
+        item_bytes=item,
+        stride=field.token_stride.source("BLOCK_SIZE", "NUM_KV_HEADS"),
+        words=RUN * item // 4 if neighbours else 0,
+    )
+
+
+def _divisor(form: Form) -> int:
+    """What divides a form when the block size is a multiple of RUN; 0 for none."""
+    return math.gcd(*(Form((term,)).divisor() * RUN ** term[0].count(BLOCK_SIZE) for term in form.terms))

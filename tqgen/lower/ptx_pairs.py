@@ -1,0 +1,94 @@
+"""PTX that turns the packed codes of two tokens into registers of two fp16 numbers, one of each token.
+
+Tensor cores take values turned: a register holds the same element of two neighbouring tokens. So the codes of the two
+are brought side by side while they are still packed, which is cheaper than to move the numbers.
+"""
+
+from __future__ import annotations
+
+from tqgen.lower.ptx import Constants, Expansion, look_up, magnitudes, spread
+
+CODES = 8
+HALF = 16  # bits of a register for each token
+MANTISSA = 10  # bits of fp16: a code or-ed into them, next to the exponent of 1024, is the number 1024 + code
+EVEN_THEN_ODD = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
+    """Assembly with 16 fp16 outputs, the inputs $16 and $17, units of 8 codes of two tokens, and constants.
+
+    Outputs 2 k and 2 k + 1 are the numbers of code `order[k]` of the first and of the second token.
+    """
+    constant = Constants(2 * CODES + 2)
+    first, second = f"${2 * CODES}", f"${2 * CODES + 1}"
+    middle = 2 ** (bits - 1)
+    if numbers == tuple(float(code - middle) for code in range(2**bits)):
+        lines = [".reg .b32 a, b, p, x, y;", *_centered(bits, first, second, constant)]
+        return Expansion(tuple(lines), tuple(range(CODES)), tuple(constant.values))
+    symmetric = numbers == tuple(-number for number in reversed(numbers))
+    if bits > 4 or (bits == 4 and not symmetric):
+        return None
+    lines = [
+        ".reg .b32 a, b, u, v, x, y, z, h, l, s, p, q;",
+        *(*spread(bits, first), "mov.b32 a, x;", *spread(bits, second), "mov.b32 b, x;"),
+        # nibbles of the two tokens alternate: even codes in u, odd ones in v
+        *("and.b32 u, a, 0x0f0f0f0f;", "shl.b32 y, b, 4;", "and.b32 y, y, 0xf0f0f0f0;", "or.b32 u, u, y;"),
+        *("shr.u32 v, a, 4;", "and.b32 v, v, 0x0f0f0f0f;", "and.b32 y, b, 0xf0f0f0f0;", "or.b32 v, v, y;"),
+    ]
+    for output, word in ((0, "u"), (CODES, "v")):
+        if bits == 4:
+            lines += magnitudes(word)
+            lines += look_up(numbers[8:], ("x", "z"), (word, "y"), constant, first=output)
+        else:
+            lines += [f"shr.u32 z, {word}, 16;", *look_up(numbers, (word, "z"), None, constant, first=output)]
+    return Expansion(tuple(lines), EVEN_THEN_ODD, tuple(constant.values))
+
+
+def _centered(bits: int, first: str, second: str, constant: Constants) -> list[str]:
+    """code - 2**(bits - 1): a code at bit o of 1024's mantissa is 1024 + code * 2**o, from which one step leads back."""
+    in_half = HALF // bits
+    lines = [f"prmt.b32 a, {first}, {second}, 0x5410;"]
+    if bits == 4:
+        lines.append(f"prmt.b32 b, {first}, {second}, 0x7632;")
+    elif in_half < CODES:
+        shift = in_half * bits
+        lines += [f"shr.u32 x, {first}, {shift};", f"shr.u32 y, {second}, {shift};", "prmt.b32 b, x, y, 0x5410;"]
+    exponent = constant(0x64006400)
+    for word, codes in (("a", range(0, min(in_half, CODES))), ("b", range(in_half, CODES))):
+        offset = 0
+        for code in codes:
+            if offset + bits > MANTISSA:
+                lines.append(f"shr.u32 {word}, {word}, {offset};")
+                offset = 0
+            mask = (2**bits - 1) << offset
+            lines.append(f"lop3.b32 p, {word}, 0x{mask | mask << HALF:08x}, {exponent}, 0xea;")
+            back = constant(Constants.pair(-(1024 / 2**offset + 2 ** (bits - 1))))
+            if offset:
+                lines.append(f"fma.rn.f16x2 p, p, {constant(Constants.pair(2.0**-offset))}, {back};")
+            else:
+                lines.append(f"add.rn.f16x2 p, p, {back};")
+            lines.append(f"mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;")
+            offset += bits
+    return lines
+
+
+def paired_fp8_expansion(format: str) -> Expansion:
+    """The numbers of four fp8 codes of two tokens: inputs $8 and $9."""
+    if format == "e5m2":
+        # the upper bytes of fp16 numbers: 0xff00 of each half
+        codes = [
+            f"prmt.b32 p, $8, $9, 0x{4 + code:x}0{code:x}0; and.b32 p, p, 0xff00ff00; mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;"
+            for code in range(4)
+        ]
+        return Expansion((".reg .b32 p;", *codes), (0, 1, 2, 3))
+    lines = [".reg .b32 p, q, t, u;", ".reg .b16 a, b;"]
+    for word, selector, output in (("t", 0x5140, 0), ("u", 0x7362, 4)):
+        lines += [
+            f"prmt.b32 {word}, $8, $9, 0x{selector:04x};",
+            f"mov.b32 {{a, b}}, {word};",
+            "cvt.rn.f16x2.e4m3x2 p, a;",
+            "cvt.rn.f16x2.e4m3x2 q, b;",
+            f"mov.b32 {{${output}, ${output + 1}}}, p;",
+            f"mov.b32 {{${output + 2}, ${output + 3}}}, q;",
+        ]
+    return Expansion(tuple(lines), (0, 1, 2, 3))

@@ -1,0 +1,124 @@
+"""The part of a plan that is about attention of few query rows; see `tqgen.lower.fragments` for how it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunFieldPlan:
+    """A metadata field of a run of four neighbouring tokens."""
+
+    name: str  # key_norm
+    title: str  # key.norm
+    short: str  # norm
+    dtype: str
+    item_bytes: int
+    stride: str  # source: bytes from token to token
+    words: int  # 32-bit words that hold the run where its items are neighbours and aligned; 0: four loads
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether an item is looked for in the word around it."""
+        return not self.words and self.item_bytes == 2
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Names of what is loaded."""
+        return (self.name,) if self.words else tuple(f"{self.name}_{n}" for n in range(4))
+
+
+@dataclass(frozen=True)
+class FragmentSidePlan:
+    """How a thread loads and expands its run of neighbouring codes of a token."""
+
+    threads: int  # that share a row
+    run: int  # codes of a thread
+    per_unit: int  # codes that are expanded together
+    units: int
+    bits: int
+    code_mask: int
+    num_bytes: int
+    piece_words: int  # 32-bit words that one load brings, where units are words
+    pieces: int  # such loads
+    units_of_run: tuple[str, ...]  # source of each unit over `low` and `high`, 64 bits each; none: units are words
+    run_alignment: int  # of a run's address, in bytes
+    tokens: int  # of one warp in one step
+    masked: bool  # values are read only where there is a token, since other codes may stand for NaN
+    assembly: str
+    constraints: str
+    constants: tuple[int, ...]
+    outputs: int
+    order: str  # source over `place`: which code of a unit comes at a place among its numbers
+    code: str  # source over `thread` and `place`: the code in the row's bytes
+    element: str  # source over `code`
+    centered_by: int | None
+    numbers: tuple[str, ...]
+    format: str
+    scale: str | None
+    zero: str | None
+    normalised: bool
+    squares_per_one: int
+    fields: tuple[RunFieldPlan, ...]
+
+    @property
+    def assembled(self) -> str:
+        """Source of the pieces word_0.. along new last axes, one for each power of two, in order."""
+
+        def joined(names: list[str]) -> str:
+            return names[0] if len(names) == 1 else f"tl.join({joined(names[0::2])}, {joined(names[1::2])})"
+
+        return joined([f"word_{n}" for n in range(self.pieces)])
+
+    @property
+    def assembled_order(self) -> str:
+        """Source of the permutation that puts the words within a piece last."""
+        return f"({', '.join(map(str, (0, *range(2, 1 + self.pieces.bit_length()), 1)))})"
+
+    @property
+    def portable_numbers(self) -> bool:
+        """Whether the form without assembly looks the numbers up."""
+        return bool(self.numbers) and self.centered_by is None
+
+    @property
+    def has_operands(self) -> bool:
+        """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
+        return bool(self.constants) or self.portable_numbers
+
+    @property
+    def order_text(self) -> str:
+        """A phrase: in which order the numbers of a unit's codes come."""
+        return "in order" if self.order == "place" else "0, 2, 4, 6, 1, 3, 5, 7"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the assembly's fp16 results."""
+        return tuple(f"h{n}" for n in range(self.outputs))
+
+
+@dataclass(frozen=True)
+class FragmentPlan:
+    """Attention of few query rows whose operands are expanded in the registers that tensor cores take them from."""
+
+    why: str
+    key: FragmentSidePlan
+    value: FragmentSidePlan
+    tokens: int  # of one warp in one step
+    warps: int
+    most_rows: int  # query rows of one KV head up to which this form is taken
+    condition: str  # source over block_size, num_kv_heads and alignment: which caches it can read
+    query_chunk: int  # rows of the query's rotation at a time
+    smallest_exponent: int
+    largest_exponent: int
+    needs_capability: int
+    programs_per_processor: int
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Names of what a thread loads for one step."""
+        fields = tuple(name for field in self.key.fields + self.value.fields for name in field.raw)
+        return (*fields, *(f"key_{n}" for n in range(4)), *(f"value_{n}" for n in range(8)))
+
+    @property
+    def needs_token(self) -> bool:
+        return any(field.needs_token for field in self.key.fields + self.value.fields)
