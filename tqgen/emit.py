@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tqgen.plan import ModulePlan
 
 LINE_LENGTH = 120
+ASSEMBLY_WIDTH = 100
 
 
 @lru_cache(maxsize=1)
@@ -20,13 +21,26 @@ def environment() -> Environment:
     """The one environment: an undefined name is an error, nothing is escaped, blocks leave no blank lines."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(resources.templates()),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.filters["statements"] = statements
+    return made
+
+
+def statements(assembly: str) -> list[str]:
+    """Assembly in lines of readable length, which are its text when they are joined as they are."""
+    lines = [""]
+    for statement in assembly.split("; "):
+        ended = statement if statement.endswith("}") else statement + "; "
+        if len(lines[-1]) + len(ended) > ASSEMBLY_WIDTH:
+            lines.append("")
+        lines[-1] += ended
+    return lines
 
 
 def draft(plan: ModulePlan) -> str:

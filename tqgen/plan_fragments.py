@@ -86,6 +86,11 @@ class FragmentSidePlan:
         return bool(self.constants) or self.portable_numbers
 
     @property
+    def shift(self) -> str:
+        """Source over `place`: how far a code of a unit is shifted down."""
+        return f"{self.bits} * place" if self.order == "place" else f"{self.bits} * ({self.order})"
+
+    @property
     def order_text(self) -> str:
         """A phrase: in which order the numbers of a unit's codes come."""
         return "in order" if self.order == "place" else "0, 2, 4, 6, 1, 3, 5, 7"

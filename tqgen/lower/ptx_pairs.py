@@ -45,7 +45,7 @@ def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
 
 
 def _centered(bits: int, first: str, second: str, constant: Constants) -> list[str]:
-    """code - 2**(bits - 1): a code at bit o of 1024's mantissa is 1024 + code * 2**o, from which one step leads back."""
+    """code - 2**(bits - 1): a code at bit o of 1024's mantissa is 1024 + code * 2**o, and one step leads back."""
     in_half = HALF // bits
     lines = [f"prmt.b32 a, {first}, {second}, 0x5410;"]
     if bits == 4:
@@ -77,7 +77,8 @@ def paired_fp8_expansion(format: str) -> Expansion:
     if format == "e5m2":
         # the upper bytes of fp16 numbers: 0xff00 of each half
         codes = [
-            f"prmt.b32 p, $8, $9, 0x{4 + code:x}0{code:x}0; and.b32 p, p, 0xff00ff00; mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;"
+            f"prmt.b32 p, $8, $9, 0x{4 + code:x}0{code:x}0; and.b32 p, p, 0xff00ff00; "
+            f"mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;"
             for code in range(4)
         ]
         return Expansion((".reg .b32 p;", *codes), (0, 1, 2, 3))
