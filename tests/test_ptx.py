@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import itertools
 import json
 
 import numpy as np
@@ -70,16 +71,29 @@ def runs(monkeypatch):
     return found
 
 
-def attend(layout, module, monkeypatch, tally):
-    """The cell of the smallest blocks: how large they are has nothing to do with assembly."""
+def attend(layout, module, plan, monkeypatch, tally):
+    """The cell of the smallest blocks: how large they are has nothing to do with assembly; and one of few query rows."""
     fitting = [cell for cell in verify.cells_of(layout) if cell.places in attention.PLACES]
     fitting = [cell for cell in fitting if not misfit(layout, cell.block_size, cell.num_kv_heads)]
-    cell = min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))
+    cells = [min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))]
+    if plan.fragments:
+        cells.append(few_rows(layout, plan.fragments))
     monkeypatch.setattr(module, "_has_ptx", lambda *_: True)
-    with np.errstate(all="ignore"):
-        result = attention.attend(layout, module, cell, verify.device())
-    assert result.ok, f"decode_attention with PTX in cell {cell.id}: {result}"
-    tally("interpreter", cells=1)
+    for cell in cells:
+        with np.errstate(all="ignore"):
+            result = attention.attend(layout, module, cell, verify.device())
+        assert result.ok, f"decode_attention with PTX in cell {cell.id}: {result}"
+        tally("interpreter", cells=1)
+
+
+def few_rows(layout, fragments):
+    """A cell whose blocks are aligned and whose query rows are few."""
+    for heads, dtype in itertools.product(("h8", "h3"), ("bf16", "fp16", "fp32")):
+        cell = Cell(block="b16", heads=heads, dtype=dtype, places="edges", cache="padded")
+        call = attention.call_of(layout, cell)
+        if call.group * call.queries <= fragments.most_rows and "window" not in call.options:
+            return cell
+    raise AssertionError("no cell has few query rows")
 
 
 BOTH_SIDES = [entry for entry in manifest.shipped() if not entry.name.startswith("none")]
@@ -88,12 +102,16 @@ BOTH_SIDES = [entry for entry in manifest.shipped() if not entry.name.startswith
 @pytest.mark.parametrize("entry", BOTH_SIDES, ids=lambda entry: entry.name)
 def test_shipped_module(entry, runs, monkeypatch, tally):
     module = importlib.import_module(f"generated.{entry.name}")
-    attend(compile_spec(entry.path).layout, module, monkeypatch, tally)
+    compiled = compile_spec(entry.path)
+    attend(compiled.layout, module, compiled.plan.attention, monkeypatch, tally)
     assert runs, "no assembly was run"
 
 
 def assemblies(plan):
-    return {side.assembly for side in (plan.key, plan.value) if side.assembly} if plan else set()
+    sides = (plan.key, plan.value) if plan else ()
+    if plan and plan.fragments:
+        sides += (plan.fragments.key, plan.fragments.value)
+    return {side.assembly for side in sides if side.assembly}
 
 
 @functools.cache
@@ -112,7 +130,7 @@ def specs_with_assembly():
 @pytest.mark.parametrize("text", specs_with_assembly())
 def test_other_spec(text, runs, monkeypatch, tally):
     kernels = kernels_of(text)
-    attend(kernels.layout, kernels.module, monkeypatch, tally)
+    attend(kernels.layout, kernels.module, kernels.plan.attention, monkeypatch, tally)
     assert set(runs) == assemblies(kernels.plan.attention)
 
 

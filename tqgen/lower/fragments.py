@@ -5,7 +5,7 @@ g and g + 8 and, of every 16 places of the sum, four, for thread 4 g + c of a wa
 element a place, is free, as long as the other operand agrees. So a thread takes a run of neighbouring codes, which it
 loads at once and expands where they are: nothing goes through shared memory, and no warp waits for another.
 
-Keys are the left operand of the scores: thread 4 g + c takes, of four tokens from 4 g on, the c-th quarter of the vector.
+Keys are the left operand of the scores: thread 4 g + c takes, of four tokens from 4 g on, the c-th quarter of each.
 Values are the left operand of the output, turned: of four tokens from 4 c and four from 16 + 4 c on, the g-th eighth.
 """
 
