@@ -75,7 +75,9 @@ def attend(layout, module, plan, monkeypatch, tally):
     """The cell of the smallest blocks: how large they are has nothing to do with assembly; and one of few query rows."""
     fitting = [cell for cell in verify.cells_of(layout) if cell.places in attention.PLACES]
     fitting = [cell for cell in fitting if not misfit(layout, cell.block_size, cell.num_kv_heads)]
-    cells = [min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))]
+    cells = [
+        min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))
+    ]
     if plan.fragments:
         cells.append(few_rows(layout, plan.fragments))
     monkeypatch.setattr(module, "_has_ptx", lambda *_: True)
