@@ -72,7 +72,7 @@ def runs(monkeypatch):
 
 
 def attend(layout, module, plan, monkeypatch, tally):
-    """The cell of the smallest blocks: how large they are has nothing to do with assembly; and one of few query rows."""
+    """The cell of the smallest blocks, since assembly has nothing to do with their size, and one of few query rows."""
     fitting = [cell for cell in verify.cells_of(layout) if cell.places in attention.PLACES]
     fitting = [cell for cell in fitting if not misfit(layout, cell.block_size, cell.num_kv_heads)]
     cells = [

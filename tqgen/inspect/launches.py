@@ -130,7 +130,8 @@ def launches(
             output = torch.zeros(4, 4 * num_kv_heads, dims["value"], dtype=dtype)
             module.rotate_attention_output(output, **taken("rotate_attention_output"))
         if "decode_attention" in launchers and hasattr(module, "decode_attention"):
-            query = torch.zeros(2, 4 * num_kv_heads, dims["key"], dtype=dtype)
+            # few query rows of a KV head, and more than a program of few rows takes
+            query = torch.zeros(2, (32 if many else 4) * num_kv_heads, dims["key"], dtype=dtype)
             table = torch.zeros(2, 64, dtype=torch.int32)
             lengths = torch.full((2,), 64 * block_size, dtype=torch.int32)
             module.decode_attention(query, kv_cache, table, lengths, **taken("decode_attention"))
