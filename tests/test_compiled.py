@@ -17,7 +17,8 @@ from tqgen.layout.resolve import resolve
 from tqgen.lower import lower
 from tqgen.spec import parse_spec
 
-ATTENTION = ("_decode_kernel", "_merge_kernel")
+DECODING = {"_decode_kernel", "_decode_few_kernel"}  # of which a launch takes one
+ATTENTION = {*DECODING, "_merge_kernel"}
 WANTED = {**LAUNCH, "shipped": [entry.name for entry in manifest.shipped()]}
 
 
@@ -65,7 +66,10 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
     target = TARGETS[case.target]
     layout = layout_of(case.spec, case.text)
     attends = DECODE in case.launchers and layout.key.is_stored and layout.value.is_stored
-    missing = {"_store_kernel", "_unpack_kernel", *(ATTENTION if attends else ())} - {one["kernel"] for one in facts}
+    launched = {one["kernel"] for one in facts}
+    missing = {"_store_kernel", "_unpack_kernel", *({"_merge_kernel"} if attends else ())} - launched
+    if attends and not DECODING & launched:
+        missing |= DECODING
     if missing:
         found.append(f"not launched: {', '.join(sorted(missing))}")
     for one in facts:
@@ -74,6 +78,8 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
             found.append(f"{name}: {one['spilled_bytes']} bytes of registers are spilled, {one['registers']} in use")
         if one["shared_bytes"] > target.shared_bytes:
             found.append(f"{name}: {one['shared_bytes']} bytes of shared memory, {target.shared_bytes} are there")
+        if one["crowded"]:
+            found.append(f"{name}: {one['crowded']} operands of products are spread over more places than there are")
         if name not in ATTENTION and one["inexact"]:
             found.append(f"{name}: not correctly rounded: {', '.join(one['inexact'])}")
         if name not in ATTENTION and one["fusible"]:

@@ -95,3 +95,17 @@ def amd_widths(text: str, places: Places) -> Widths:
 
 def _widen(widths: dict[str, int], field: str, width: int) -> None:
     widths[field] = max(width, widths.get(field, 0))
+
+
+OPERAND = re.compile(r"tensor<([0-9x]+)x\w+, #ttg\.dot_op<\{opIdx = ([01]), parent = #\w+, kWidth = (\d+)\}>>")
+THREADS_OF_SUM = 4  # that bring an operand of a product, `kWidth` neighbouring places each
+
+
+def crowded_operands(ttgir: str) -> int:
+    """How many operands of products have fewer places in the sum than their four threads are to bring."""
+    found = 0
+    for sizes, operand, width in OPERAND.findall(ttgir):
+        shape = [int(size) for size in sizes.split("x")]
+        places = shape[-1] if operand == "0" else shape[-2]
+        found += THREADS_OF_SUM * int(width) > places
+    return found

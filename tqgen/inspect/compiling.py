@@ -48,6 +48,7 @@ class Facts:
     loop: int  # instructions of the largest loop; 0 where there is none, or on a target whose loops are not looked for
     per_element: float  # instructions of a thread for one element of a vector; 0 where a launch does not say its tile
     inexact: tuple[str, ...]  # operations on fp32 that are not correctly rounded
+    crowded: int  # operands of tensor cores that are spread over more places than there are; Triton 3.6 gets them wrong
     fusible: bool  # whether products and sums may become one operation
     loads: dict[str, int]  # widest load of each field, in bytes; by the names of fields, and `*` for what is none
     stores: dict[str, int]
@@ -92,6 +93,7 @@ def compiled(launch: Launch, target: Target) -> Facts:
         loop=made.loop,
         per_element=round((made.loop or made.instructions) * threads / launch.elements, 2) if launch.elements else 0.0,
         inexact=tuple(sorted(set(inexact))),
+        crowded=assembly.crowded_operands(kernel.asm["ttgir"]),
         fusible=fusible,
         loads=widths["load"],
         stores=widths["store"],

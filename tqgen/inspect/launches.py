@@ -16,9 +16,16 @@ from typing import Any
 import torch
 
 from tqgen.inspect.targets import Target
+from tqgen.lower.fragments import TOKENS
 
-# Kernels that work on vectors of every stored side, and the argument that says on how many at a time.
-TILES = {"_store_kernel": "ROWS", "_unpack_kernel": "ROWS", "_decode_kernel": "TOKENS"}
+# Kernels that work on vectors of every stored side, and the argument that says on how many, or on how many times so many,
+# at a time.
+TILES = {
+    "_store_kernel": ("ROWS", 1),
+    "_unpack_kernel": ("ROWS", 1),
+    "_decode_kernel": ("TOKENS", 1),
+    "_decode_few_kernel": ("WARPS", TOKENS),
+}
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,9 @@ class _Recorder:
             given = dict(zip(names, arguments, strict=False))
             given.update({name: value for name, value in keywords.items() if name in names})
             options = {name: value for name, value in keywords.items() if name not in names}
-            tile = given.get(TILES.get(self.name, ""), 0)
-            self.found.append(Launch(self.kernel, self.name, tuple(grid), given, options, tile * self.head_dims))
+            tile, times = TILES.get(self.name, ("", 0))
+            elements = given.get(tile, 0) * times * self.head_dims
+            self.found.append(Launch(self.kernel, self.name, tuple(grid), given, options, elements))
 
         return record
 
