@@ -18,7 +18,7 @@ import torch
 from tqgen.inspect.targets import Target
 from tqgen.lower.fragments import TOKENS
 
-# Kernels that work on vectors of every stored side, and the argument that says on how many, or on how many times so many,
+# Kernels that work on vectors of every stored side, and the argument that says on how many, or how many times so many,
 # at a time.
 TILES = {
     "_store_kernel": ("ROWS", 1),
