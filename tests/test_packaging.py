@@ -141,4 +141,4 @@ def test_verifying_asks_for_the_extra_by_name(tmp_path):
     done = without_torch("verify mse3_v4 --cell anything", tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error[TQ4107]: verifying runs the kernels, and needs torch and triton\n")
-    assert "pip install 'tqgen[kernels]'" in done.stderr
+    assert "pip install '.[kernels]'" in done.stderr

@@ -72,7 +72,7 @@ def _prepare() -> bool:
         raise UsageError(
             "TQ4107",
             f"benchmarks compile and run the kernels, and need {' and '.join(missing)}",
-            help="install tqgen with its extra `kernels`, as in `pip install 'tqgen[kernels]'`",
+            help="install tqgen with its extra `kernels`, as in `pip install '.[kernels]'` in its folder",
         )
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y"):
         message = "TRITON_INTERPRET is set, and interpreted kernels say nothing about speed"

@@ -62,7 +62,7 @@ def _prepare() -> None:
         raise UsageError(
             "TQ4107",
             f"verifying runs the kernels, and needs {' and '.join(missing)}",
-            help="install tqgen with its extra `kernels`, as in `pip install 'tqgen[kernels]'`",
+            help="install tqgen with its extra `kernels`, as in `pip install '.[kernels]'` in its folder",
         )
     import torch
 

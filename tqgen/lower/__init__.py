@@ -23,6 +23,7 @@ TILES = 8  # for which a program splits a matrix
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
+TABLE_MAKERS = ("cells", "pair_squares")
 ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
 
 
@@ -53,6 +54,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     absent = tuple(side.name for side in (layout.key, layout.value) if not side.is_stored)
     keywords = "".join(f", {argument.name}" for argument in arguments)
     unpack_keywords = "".join(f", {argument.name}=None" for argument in arguments)
+    tables = constants(layout, tuple(sides.values())) + operands(attention)
     return ModulePlan(
         name=layout.name,
         doc=summary(layout),
@@ -71,11 +73,11 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(layout, tuple(sides.values())) | attention_helpers(attention),
+        helpers=(helpers(layout, tuple(sides.values())) | attention_helpers(attention)) - unused_tables(tables),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
-        constants=constants(layout, tuple(sides.values())) + operands(attention),
+        constants=tables,
         store_signature=f"key, value, kv_cache, slot_mapping{', *' if keywords else ''}{keywords}",
         unpack_signature="kv_cache, slot_mapping=None, *, block_table=None, seq_lens=None, "
         f'space="model", dtype=None, out=None{unpack_keywords}',
@@ -153,6 +155,11 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
         for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
+
+
+def unused_tables(tables: tuple[Constant, ...]) -> frozenset[str]:
+    """Functions that make tables, which a codec names and none of this module's kernels takes."""
+    return frozenset(name for name in TABLE_MAKERS if not any(f"_{name}(" in table.source for table in tables))
 
 
 def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
