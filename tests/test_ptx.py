@@ -16,6 +16,7 @@ from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
 from tqgen.layout.resolve import resolve
 from tqgen.lower import lower
+from tqgen.lower.fragments import MOST_ROWS
 from tqgen.spec import parse_spec
 from tqgen.verify import attention
 from tqgen.verify.cells import Cell
@@ -79,7 +80,7 @@ def attend(layout, module, plan, monkeypatch, tally):
         min(fitting, key=lambda cell: (cell.pattern not in attention.PATTERNS, cell.block_size * cell.num_kv_heads))
     ]
     if plan.fragments:
-        cells.append(few_rows(layout, plan.fragments))
+        cells.append(few_rows(layout))
     monkeypatch.setattr(module, "_has_ptx", lambda *_: True)
     for cell in cells:
         with np.errstate(all="ignore"):
@@ -88,12 +89,12 @@ def attend(layout, module, plan, monkeypatch, tally):
         tally("interpreter", cells=1)
 
 
-def few_rows(layout, fragments):
+def few_rows(layout):
     """A cell whose blocks are aligned and whose query rows are few."""
     for heads, dtype in itertools.product(("h8", "h3"), ("bf16", "fp16", "fp32")):
         cell = Cell(block="b16", heads=heads, dtype=dtype, places="edges", cache="padded")
         call = attention.call_of(layout, cell)
-        if call.group * call.queries <= fragments.most_rows and "window" not in call.options:
+        if call.group * call.queries <= MOST_ROWS and "window" not in call.options:
             return cell
     raise AssertionError("no cell has few query rows")
 

@@ -189,7 +189,8 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     if fragments:
         found.add("fragments")
         around = (fragments.key, fragments.value)
-        if fragments.needs_token or any(side.units_of_run for side in around):
+        words_around = any(not field.words for side in around for field in side.fields)
+        if words_around or any(side.units_of_run for side in around):
             found.add("bytes")
         if fragments.value.has_operands:
             found.add("operands")

@@ -30,6 +30,7 @@ HEAD_DIMS = (64, 128, 256)
 ALIGNMENT = 16  # bytes, that this form asks of a cache; those of `allocate` have it
 WINDOW = 8  # bytes that are read at once around runs that do not start at a word
 MOST_BYTES = 2 * WINDOW  # of a run that is not whole words
+MOST_UNITS = 4  # of such a run
 MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
 # Weights are probability * scale. The scale's power of two moves into the exponential, between these: a sum of
 # probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
@@ -49,12 +50,15 @@ ORDERS = {
 def fragment_plan(
     layout: Layout, plans: dict[str, SidePlan], tiles: dict[str, AttentionSidePlan]
 ) -> FragmentPlan | None:
-    """None where a side is not made of whole runs of codes with one scale for each token."""
+    """None where a side is not made of whole runs of codes with one scale for each token, not too wide."""
     key = fragment_side(layout, layout.key, plans["key"], tiles["key"])
     value = fragment_side(layout, layout.value, plans["value"], tiles["value"])
     if key is None or value is None or value.normalised:
         return None
-    conditions = [f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
+    if any(field.short == "scale" and field.dtype == "fp32" for field in value.fields):
+        return None  # its powers of two go beyond what weights and exponentials can share
+    # There is a block to read where a position has none.
+    conditions = ["kv_cache.shape[0] > 0", f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
     around = [side.units_of_run or any(field.needs_token for field in side.fields) for side in (key, value)]
     if any(around):
         # Windows around bytes stay inside a block that is made of whole windows.
@@ -93,7 +97,7 @@ def fragment_side(layout: Layout, side: Side, plan: SidePlan, tile: AttentionSid
     num_bytes = run * bits // 8
     alignment = math.gcd(fields["codes"].alignment, num_bytes)
     whole_words = alignment % 4 == 0 and per_unit * bits == 32
-    if not whole_words and (alignment < 2 or num_bytes > MOST_BYTES):
+    if not whole_words and (alignment < 2 or num_bytes > MOST_BYTES or run // per_unit > MOST_UNITS):
         return None
     metadata = tuple(run_field(fields[field.title.partition(".")[2]], field) for field in plan.metadata)
     if any(not field.words and fields[field.short].alignment % min(field.item_bytes, 4) for field in metadata):
