@@ -199,7 +199,7 @@ def test_without_a_gpu_it_says_so():
     assert done.returncode == 0 and first.startswith("there is no GPU here, so nothing is timed")
     layout = compile_spec(manifest.locate("mse4_v4_hm")).layout
     assert f"mse4_v4_hm, layout {layout.layout_id}" in done.stdout
-    assert "unpack, rotated space" in done.stdout and "value.codes 8" in done.stdout
+    assert "unpack, rotated space" in done.stdout and "value.codes 16" in done.stdout
 
 
 @pytest.mark.parametrize(
