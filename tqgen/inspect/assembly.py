@@ -104,7 +104,8 @@ THREADS_OF_SUM = 4  # that bring an operand of a product, `kWidth` neighbouring 
 def crowded_operands(ttgir: str) -> int:
     """How many operands of products have fewer places in the sum than their four threads are to bring."""
     found = 0
-    for sizes, operand, width in OPERAND.findall(ttgir):
+    products = "\n".join(line for line in ttgir.splitlines() if " tt.dot " in line)
+    for sizes, operand, width in OPERAND.findall(products):
         shape = [int(size) for size in sizes.split("x")]
         places = shape[-1] if operand == "0" else shape[-2]
         found += THREADS_OF_SUM * int(width) > places
