@@ -111,10 +111,10 @@ def test_shipped_module(entry, runs, monkeypatch, tally):
 
 
 def assemblies(plan):
-    sides = (plan.key, plan.value) if plan else ()
+    parts = (plan.key, plan.value) if plan else ()
     if plan and plan.fragments:
-        sides += (plan.fragments.key, plan.fragments.value)
-    return {side.assembly for side in sides if side.assembly}
+        parts += (plan.fragments.pairs,)
+    return {part.assembly for part in parts if part.assembly}
 
 
 @functools.cache

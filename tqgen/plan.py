@@ -239,9 +239,14 @@ class AttentionSidePlan:
         return tuple(f"h{n}" for n in range(self.per_unit))
 
     @property
+    def looks_up(self) -> bool:
+        """Whether the form without assembly takes numbers from a table."""
+        return bool(self.numbers) and self.centered_by is None
+
+    @property
     def has_operands(self) -> bool:
         """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
-        return bool(self.constants) or (bool(self.numbers) and self.centered_by is None)
+        return bool(self.constants) or self.looks_up
 
 
 @dataclass(frozen=True)

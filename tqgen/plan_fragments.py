@@ -29,36 +29,20 @@ class RunFieldPlan:
 
 
 @dataclass(frozen=True)
-class FragmentSidePlan:
-    """How a thread loads and expands its run of neighbouring codes of a token."""
+class RunPlan:
+    """How a thread loads its run of neighbouring codes of a token, and the metadata of four tokens."""
 
-    threads: int  # that share a row
     run: int  # codes of a thread
-    per_unit: int  # codes that are expanded together
-    units: int
-    bits: int
-    code_mask: int
+    units: int  # of codes that are expanded together
     num_bytes: int
     piece_words: int  # 32-bit words that one load brings, where units are words
     pieces: int  # such loads
     units_of_run: tuple[str, ...]  # source of each unit over `low` and `high`, 64 bits each; none: units are words
-    run_alignment: int  # of a run's address, in bytes
+    alignment: int  # of a run's address, in bytes
     tokens: int  # of one warp in one step
     masked: bool  # values are read only where there is a token, since other codes may stand for NaN
-    assembly: str
-    constraints: str
-    constants: tuple[int, ...]
-    outputs: int
-    order: str  # source over `place`: which code of a unit comes at a place among its numbers
     code: str  # source over `thread` and `place`: the code in the row's bytes
     element: str  # source over `code`
-    centered_by: int | None
-    numbers: tuple[str, ...]
-    format: str
-    scale: str | None
-    zero: str | None
-    normalised: bool
-    squares_per_one: int
     fields: tuple[RunFieldPlan, ...]
 
     @property
@@ -75,30 +59,33 @@ class FragmentSidePlan:
         """Source of the permutation that puts the words within a piece last."""
         return f"({', '.join(map(str, (0, *range(2, 1 + self.pieces.bit_length()), 1)))})"
 
+
+@dataclass(frozen=True)
+class PairsPlan:
+    """How the units of values of two tokens become numbers side by side; what the codes are is in the tile's plan."""
+
+    assembly: str
+    constraints: str
+    constants: tuple[int, ...]
+    per_unit: int  # codes
+    order: str  # source over `place`: which code of a unit comes at a place among its numbers
+    shift: str  # source over `place`: how far that code is shifted down
+    looks_up: bool  # the form without assembly takes numbers from a table
+
     @property
-    def portable_numbers(self) -> bool:
-        """Whether the form without assembly looks the numbers up."""
-        return bool(self.numbers) and self.centered_by is None
+    def names(self) -> tuple[str, ...]:
+        """Names of the assembly's fp16 results."""
+        return tuple(f"h{n}" for n in range(2 * self.per_unit))
 
     @property
     def has_operands(self) -> bool:
         """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
-        return bool(self.constants) or self.portable_numbers
-
-    @property
-    def shift(self) -> str:
-        """Source over `place`: how far a code of a unit is shifted down."""
-        return f"{self.bits} * place" if self.order == "place" else f"{self.bits} * ({self.order})"
+        return bool(self.constants) or self.looks_up
 
     @property
     def order_text(self) -> str:
         """A phrase: in which order the numbers of a unit's codes come."""
         return "in order" if self.order == "place" else "0, 2, 4, 6, 1, 3, 5, 7"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the assembly's fp16 results."""
-        return tuple(f"h{n}" for n in range(self.outputs))
 
 
 @dataclass(frozen=True)
@@ -106,8 +93,9 @@ class FragmentPlan:
     """Attention of few query rows whose operands are expanded in the registers that tensor cores take them from."""
 
     why: str
-    key: FragmentSidePlan
-    value: FragmentSidePlan
+    key: RunPlan
+    value: RunPlan
+    pairs: PairsPlan
     tokens: int  # of one warp in one step
     warps: int
     most_rows: int  # query rows of one KV head up to which this form is taken
@@ -115,7 +103,6 @@ class FragmentPlan:
     query_chunk: int  # rows of the query's rotation at a time
     smallest_exponent: int
     largest_exponent: int
-    needs_capability: int
     programs_per_processor: int
 
     @property

@@ -7,12 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tqgen.layout import Layout
+from tqgen.layout import ITEM_BYTES, Layout
 
 KERNELS = ("store", "unpack", "decode")
 TOKENS = {"store": (1, 16, 256, 1024, 8192, 65536), "unpack": (1024, 65536)}
 BATCHES = ((1, 2048), (1, 32768), (8, 8192), (32, 8192), (128, 1024))
-ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 SLOT_BYTES = 8  # slots are int64
 LARGEST = 2**24  # tokens; more would not fit into a GPU next to their bf16 competitor
 

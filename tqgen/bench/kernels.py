@@ -18,9 +18,8 @@ import torch
 from tqgen.bench.cases import Case, Setting
 from tqgen.bench.timing import Call
 from tqgen.layout import Layout
-from tqgen.verify.trial import device_arguments, run_time_arguments
+from tqgen.verify.trial import DTYPES, device_arguments, run_time_arguments
 
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 MOST_SETS = 32
 CHUNK = 65536  # tokens that are stored at once to fill a cache
 

@@ -16,8 +16,8 @@ from tqgen.codecs.mse import CORRECTION_GUARD, NORM_GUARD
 from tqgen.layout import Layout, Side
 from tqgen.numerics import rotations
 from tqgen.numerics.packing import order, unit
+from tqgen.verify.trial import DTYPES
 
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 FP8 = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
 Parts = dict[str, torch.Tensor]  # codes [.., D] int32 or bytes, others [.., count]
 

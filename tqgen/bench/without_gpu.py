@@ -12,9 +12,9 @@ from typing import Any
 
 from tqgen import inspect
 from tqgen.bench.cases import Setting
-from tqgen.bench.kernels import DTYPES
 from tqgen.bench.table import Row
 from tqgen.inspect import Facts
+from tqgen.verify.trial import DTYPES
 
 TARGET = "sm_90"
 LAUNCHERS = {"store": "store", "unpack": "unpack", "decode": "decode_attention"}

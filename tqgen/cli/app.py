@@ -174,10 +174,11 @@ def bench(
     from tqgen.bench import cases
     from tqgen.commands.bench import Request, sizes
     from tqgen.commands.bench import bench as command
+    from tqgen.layout import ITEM_BYTES
 
     for one in kernel:
         choose("--kernel", one, cases.KERNELS)
-    choose("--dtype", dtype, list(cases.ITEM_BYTES))
+    choose("--dtype", dtype, list(ITEM_BYTES))
     if query_heads % heads:
         message = f"{query_heads} query heads are no multiple of {heads} KV heads"
         raise UsageError("TQ4112", message, help="give both `--heads` and `--query-heads`")

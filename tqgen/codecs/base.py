@@ -148,9 +148,22 @@ class KernelConstants:
         return ()
 
     @property
+    def quad_codes(self) -> tuple[int, int] | None:
+        """The code that fills a vector that is not finite, and one that decodes to a number above zero or to 0.
+
+        None where the codec has no macros for rows that quads of threads hold.
+        """
+        return None
+
+    @property
     def quad_tables(self) -> tuple[str, ...]:
         """As `encode_tables`, where quads of threads hold rows."""
         return self.encode_tables
+
+    @property
+    def quad_helpers(self) -> tuple[str, ...]:
+        """Shared functions of `templates/parts/rows.py.j2` that the macros for quads call."""
+        return ()
 
     def table_source(self, table: str, side_name: str) -> str:
         """Source of a table's tensor on `device`."""

@@ -126,8 +126,15 @@ class MseKernel(KernelConstants):
     decode_tables = ("levels",)
 
     @property
+    def quad_codes(self) -> tuple[int, int] | None:
+        return None if self.guess is None else (self.zero_code, 1 << self.bits - 1)
+
+    @property
+    def quad_helpers(self) -> tuple[str, ...]:
+        return ("gather", "row_squares", "look_up")
+
+    @property
     def quad_tables(self) -> tuple[str, ...]:
-        """What the encoder of quads looks up."""
         return ("edge_of",) + ("level_squares",) * self.correct_at_store
 
     @property
@@ -143,10 +150,6 @@ class MseKernel(KernelConstants):
     def pair_mask(self) -> int:
         """The bits of two codes."""
         return (1 << 2 * self.bits) - 1
-
-    @property
-    def helpers(self) -> tuple[str, ...]:
-        return ("cells",) * (not self.search and self.bits > 1) + ("pair_squares",) * self.paired
 
     def table_source(self, table: str, side_name: str) -> str:
         if table == "cells":

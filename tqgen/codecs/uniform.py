@@ -92,6 +92,14 @@ class UniformKernel(KernelConstants):
         return self.rounding == "half_up" and not self.symmetric and not self.stored
 
     @property
+    def quad_codes(self) -> tuple[int, int]:
+        return 0, 0
+
+    @property
+    def quad_helpers(self) -> tuple[str, ...]:
+        return ("row_largest",)
+
+    @property
     def helpers(self) -> tuple[str, ...]:
         rounding = ("round_half_even",) * (self.rounding == "half_even")
         dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)

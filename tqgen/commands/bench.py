@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -67,13 +66,7 @@ def bench(arguments: Sequence[str], overrides: Mapping[str, str], request: Reque
 
 def _prepare() -> bool:
     """Whether there is a GPU; UsageError where kernels cannot even be compiled."""
-    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            "TQ4107",
-            f"benchmarks compile and run the kernels, and need {' and '.join(missing)}",
-            help="install tqgen with its extra `kernels`, as in `pip install '.[kernels]'` in its folder",
-        )
+    usage.require_kernels("benchmarks compile and run the kernels, and need")
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y"):
         message = "TRITON_INTERPRET is set, and interpreted kernels say nothing about speed"
         raise UsageError("TQ4114", message, help="unset it for `tqgen bench`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -49,6 +50,14 @@ def spec_paths(arguments: Sequence[str]) -> list[Path]:
             message = f"`{cut(argument, 80)}` is neither a file nor the name of a shipped spec"
             raise UsageError("TQ4001", message, help=help)
     return [relative(path) for path in paths]
+
+
+def require_kernels(work: str) -> None:
+    """UsageError where kernels can be neither compiled nor run; `work` says what needs them, up to the names."""
+    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    if missing:
+        help = "install tqgen with its extra `kernels`, as in `pip install '.[kernels]'` in its folder"
+        raise UsageError("TQ4107", f"{work} {' and '.join(missing)}", help=help)
 
 
 def choose(option: str, value: str, choices: Sequence[str]) -> None:

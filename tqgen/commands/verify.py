@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -57,13 +56,7 @@ def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
 
 def _prepare() -> None:
     """See that kernels can run, and decide where, before triton is imported. `tqgen.verify` imports torch."""
-    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            "TQ4107",
-            f"verifying runs the kernels, and needs {' and '.join(missing)}",
-            help="install tqgen with its extra `kernels`, as in `pip install '.[kernels]'` in its folder",
-        )
+    usage.require_kernels("verifying runs the kernels, and needs")
     import torch
 
     from tqgen.verify import interpreter

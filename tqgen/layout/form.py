@@ -70,14 +70,19 @@ class Form:
     def is_constant(self) -> bool:
         return all(monomial == () for monomial, _ in self.terms)
 
-    def divisor(self) -> int:
-        """The largest number that is known to divide the form, whatever the launch; 0 for the zero form."""
+    def divisor(self, block_size: int = 1) -> int:
+        """The largest number that is known to divide the form, whatever the launch; 0 for the zero form.
+
+        With `block_size`: in launches whose block size is a multiple of it.
+        """
         result = 0
         for monomial, coefficient in self.terms:
             known = coefficient
             for factor in monomial:
                 if isinstance(factor, RoundUp):
-                    known *= math.lcm(factor.multiple, math.gcd(factor.multiple, factor.inner.divisor()))
+                    known *= math.lcm(factor.multiple, math.gcd(factor.multiple, factor.inner.divisor(block_size)))
+                elif factor == BLOCK_SIZE:
+                    known *= block_size
             result = math.gcd(result, known)
         return result
 

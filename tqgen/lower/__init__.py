@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from tqgen.layout import Layout
 from tqgen.lower.attention import attention_plan
@@ -23,7 +24,6 @@ TILES = 8  # for which a program splits a matrix
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
-TABLE_MAKERS = ("cells", "pair_squares")
 ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
 
 
@@ -73,7 +73,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=(helpers(layout, tuple(sides.values())) | attention_helpers(attention)) - unused_tables(tables),
+        helpers=helpers(tuple(sides.values())) | attention_helpers(attention) | makers(tables),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
@@ -157,9 +157,9 @@ def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ..
     return tuple(found)
 
 
-def unused_tables(tables: tuple[Constant, ...]) -> frozenset[str]:
-    """Functions that make tables, which a codec names and none of this module's kernels takes."""
-    return frozenset(name for name in TABLE_MAKERS if not any(f"_{name}(" in table.source for table in tables))
+def makers(tables: tuple[Constant, ...]) -> frozenset[str]:
+    """Functions of the module that its tables are made with."""
+    return frozenset(name for table in tables for name in re.findall(r"\b_(\w+)\(", table.source))
 
 
 def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
@@ -169,11 +169,11 @@ def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
     found = []
     for name, side in (("key", attention.key), ("value", attention.value)):
         if side.has_operands:
-            numbers = f", {name.upper()}_NUMBERS" if side.numbers and side.centered_by is None else ""
+            numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
             found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
     fragments = attention.fragments
-    if fragments and fragments.value.has_operands:
-        numbers = ", VALUE_PAIR_NUMBERS" if fragments.value.portable_numbers else ""
+    if fragments and fragments.pairs.has_operands:
+        numbers = ", VALUE_PAIR_NUMBERS" if fragments.pairs.looks_up else ""
         found.append(Constant("value_pair_operands", f"_operands(device, VALUE_PAIR_OPERANDS{numbers})"))
     return tuple(found)
 
@@ -192,12 +192,10 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
         words_around = any(not field.words for side in around for field in side.fields)
         if words_around or any(side.units_of_run for side in around):
             found.add("bytes")
-        if fragments.value.has_operands:
-            found.add("operands")
-    return frozenset(found | ({"operands"} if any(side.has_operands for side in sides) else set()))
+    return frozenset(found)
 
 
-def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
+def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
     """Names of the shared functions that a module needs, with what they need themselves."""
     found: set[str] = set()
     for plan in plans:
@@ -209,9 +207,8 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
         if plan.encoded.whole_words:
             found.add("store_words")
         if plan.quads:
-            found |= {"load_rows", "store_rows", "words", *(("quads",) if plan.rotation.is_hadamard else ())}
-            found |= {"gather", "row_squares", "look_up"} if plan.constants.needs_norm else {"row_largest"}
-            found |= set(plan.encode_tables)
+            found |= {"load_rows", "store_rows", "words", *plan.constants.quad_helpers}
+            found |= {"quads"} if plan.rotation.is_hadamard else set()
         if plan.encoded.words:
             found.add("u32")
         if plan.saturate:
@@ -219,9 +216,7 @@ def helpers(layout: Layout, plans: tuple[SidePlan, ...]) -> frozenset[str]:
         if plan.rotation.kind == "matrix":
             found |= {"matrix_parts", "matrix_product"}
         elif plan.rotation.kind != "none":
-            found |= {"signs_product", "hadamard"}
-        if plan.rotation.dealt:
-            found.add("dealt")
+            found.add("signs_product")
         if plan.rotation.kind == "signed_hadamard":
             found.add("signs")
     return frozenset(found)

@@ -6,7 +6,7 @@ from tqgen.codecs.base import Folding
 from tqgen.layout import Field, Layout, Reserved, Side
 from tqgen.lower import ptx
 from tqgen.lower.fragments import fragment_plan
-from tqgen.lower.lanes import next_power_of_two
+from tqgen.lower.lanes import element_of, next_power_of_two
 from tqgen.numerics.literals import fp32
 from tqgen.plan import AttentionPlan, AttentionSidePlan, SidePlan, TileChoice
 
@@ -87,10 +87,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     reader, chunk = f"p // {8 * run} % {readers}", f"p // {8 * run * readers} * {run} + p // 8 % {run}"
     code = f"({reader}) * {held} + ({chunk}) * 8 + {within}"
     per_unit = len(order)
-    halves = side.parameters.packing == "halves" and bits < 8
-    shared = 8 // bits if bits in (1, 2, 4) else 8
-    part = side.head_dim // shared
-    element = code if not halves else f"({code}) % {shared} * {part} + ({code}) // {shared}"
+    element = element_of(side, code)
     numbers = folding.numbers or ()
     centered = tuple(float(code - 2 ** (bits - 1)) for code in range(2**bits)) == numbers
     return AttentionSidePlan(

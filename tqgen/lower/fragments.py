@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import math
 
-from tqgen.codecs.base import Folding
 from tqgen.layout import Field, Layout, Side
-from tqgen.layout.form import BLOCK_SIZE, Form
 from tqgen.lower import ptx
+from tqgen.lower.lanes import element_of
 from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
-from tqgen.numerics.literals import fp32
 from tqgen.plan import AttentionSidePlan, FieldPlan, SidePlan
-from tqgen.plan_fragments import FragmentPlan, FragmentSidePlan, RunFieldPlan
+from tqgen.plan_fragments import FragmentPlan, PairsPlan, RunFieldPlan, RunPlan
 
 TOKENS = 32  # of one warp in one step: four for each of 8 threads
 WARPS = 4
@@ -51,9 +49,13 @@ def fragment_plan(
     layout: Layout, plans: dict[str, SidePlan], tiles: dict[str, AttentionSidePlan]
 ) -> FragmentPlan | None:
     """None where a side is not made of whole runs of codes with one scale for each token, not too wide."""
-    key = fragment_side(layout, layout.key, plans["key"], tiles["key"])
-    value = fragment_side(layout, layout.value, plans["value"], tiles["value"])
-    if key is None or value is None or value.normalised:
+    numbers = _expansion(layout.key, tiles["key"])
+    pairs = _expansion(layout.value, tiles["value"])
+    if numbers is None or pairs is None or tiles["value"].normalised:
+        return None
+    key = run_plan(layout, layout.key, plans["key"], tiles["key"], numbers)
+    value = run_plan(layout, layout.value, plans["value"], tiles["value"], pairs)
+    if key is None or value is None:
         return None
     if any(field.short == "scale" and field.dtype == "fp32" for field in value.fields):
         return None  # its powers of two go beyond what weights and exponentials can share
@@ -67,6 +69,7 @@ def fragment_plan(
         why="few query rows: operands are expanded in the registers that tensor cores take them from",
         key=key,
         value=value,
+        pairs=pairs_plan(tiles["value"], pairs),
         tokens=TOKENS,
         warps=WARPS,
         most_rows=MOST_ROWS,
@@ -77,22 +80,17 @@ def fragment_plan(
         ),
         smallest_exponent=SMALLEST_EXPONENT,
         largest_exponent=LARGEST_EXPONENT,
-        needs_capability=max(tiles["key"].needs_capability, tiles["value"].needs_capability),
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
     )
 
 
-def fragment_side(layout: Layout, side: Side, plan: SidePlan, tile: AttentionSidePlan) -> FragmentSidePlan | None:
+def run_plan(
+    layout: Layout, side: Side, plan: SidePlan, tile: AttentionSidePlan, expansion: ptx.Expansion
+) -> RunPlan | None:
+    """None where the runs of a row are not whole units, or not aligned."""
     fields = {field.part.name: field for field in layout.fields if field.side == side.name}
-    folding = side.codec.folding(side)
-    if not tile.folded or folding is None or side.head_dim not in HEAD_DIMS:
-        return None
-    bits = side.part("codes").bits
-    threads = THREADS_OF_ROW[side.name]
-    run = side.head_dim // threads
-    expansion = _expansion(side, folding, bits)
-    if expansion is None:
-        return None
+    bits = tile.bits
+    run = side.head_dim // THREADS_OF_ROW[side.name]
     per_unit = len(expansion.order)
     num_bytes = run * bits // 8
     alignment = math.gcd(fields["codes"].alignment, num_bytes)
@@ -104,49 +102,45 @@ def fragment_side(layout: Layout, side: Side, plan: SidePlan, tile: AttentionSid
         return None
     order = ORDERS[expansion.order]
     within = order if order == "place" else f"place // 8 * 8 + {order}"
-    halves = side.parameters.packing == "halves" and bits < 8
-    shared = 8 // bits if bits in (1, 2, 4) else 8
-    part = side.head_dim // shared
-    return FragmentSidePlan(
-        threads=threads,
+    return RunPlan(
         run=run,
-        per_unit=per_unit,
         units=run // per_unit,
-        bits=bits,
-        code_mask=2**bits - 1,
         num_bytes=num_bytes,
         piece_words=min(alignment, ALIGNMENT) // 4 if whole_words else 0,
         pieces=max(1, num_bytes // alignment) if whole_words else 0,
         units_of_run=() if whole_words else units_of_run(run // per_unit, per_unit * bits),
-        run_alignment=alignment,
+        alignment=alignment,
         tokens=TOKENS,
-        masked=side.name == "value" and folding.numbers is None,
-        assembly=expansion.assembly,
-        constraints=expansion.paired_constraints if side.name == "value" else expansion.constraints,
-        constants=expansion.constants,
-        outputs=per_unit * (2 if side.name == "value" else 1),
-        order=order,
+        masked=side.name == "value" and tile.format != "",
         code=f"thread * {run} + {within}",
-        element=f"code % {shared} * {part} + code // {shared}" if halves else "code",
-        centered_by=tile.centered_by,
-        numbers=tuple(fp32(number) for number in folding.numbers or ()),
-        format=folding.format,
-        scale=folding.scale,
-        zero=folding.zero,
-        normalised=folding.normalised,
-        squares_per_one=ptx.SQUARES_PER_ONE,
+        element=element_of(side, "code"),
         fields=metadata,
     )
 
 
-def _expansion(side: Side, folding: Folding, bits: int) -> ptx.Expansion | None:
-    if side.name == "key":
-        if folding.numbers is None:
-            return ptx.fp8_expansion(folding.format)
-        return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if 2 <= bits <= 4 else None
+def pairs_plan(tile: AttentionSidePlan, expansion: ptx.Expansion) -> PairsPlan:
+    order = ORDERS[expansion.order]
+    return PairsPlan(
+        assembly=expansion.assembly,
+        constraints=expansion.paired_constraints,
+        constants=expansion.constants,
+        per_unit=len(expansion.order),
+        order=order,
+        shift=f"{tile.bits} * place" if order == "place" else f"{tile.bits} * ({order})",
+        looks_up=tile.looks_up,
+    )
+
+
+def _expansion(side: Side, tile: AttentionSidePlan) -> ptx.Expansion | None:
+    """How units of a key, or of the values of two tokens, become numbers; None for sides that are not expanded so."""
+    folding = side.codec.folding(side)
+    if not tile.folded or folding is None or side.head_dim not in HEAD_DIMS:
+        return None
     if folding.numbers is None:
-        return paired_fp8_expansion(folding.format)
-    return paired_expansion(bits, folding.numbers) if 2 <= bits <= 4 else None
+        return ptx.fp8_expansion(folding.format) if side.name == "key" else paired_fp8_expansion(folding.format)
+    if side.name == "key":
+        return ptx.expansion(tile.bits, folding.numbers)
+    return paired_expansion(tile.bits, folding.numbers)
 
 
 def units_of_run(units: int, bits: int) -> tuple[str, ...]:
@@ -164,7 +158,7 @@ def units_of_run(units: int, bits: int) -> tuple[str, ...]:
 def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
     """Four items of neighbouring tokens come as one load where they are neighbours themselves."""
     item = plan.item_bytes
-    alignment = math.gcd(ALIGNMENT, *(_divisor(form) for form in (field.base, field.head_stride)), RUN * item)
+    alignment = math.gcd(ALIGNMENT, field.base.divisor(RUN), field.head_stride.divisor(RUN), RUN * item)
     neighbours = field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item and alignment % 4 == 0
     return RunFieldPlan(
         name=plan.name,
@@ -175,8 +169,3 @@ def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
         stride=field.token_stride.source("BLOCK_SIZE", "NUM_KV_HEADS"),
         words=RUN * item // 4 if neighbours else 0,
     )
-
-
-def _divisor(form: Form) -> int:
-    """What divides a form when the block size is a multiple of RUN; 0 for none."""
-    return math.gcd(*(Form((term,)).divisor() * RUN ** term[0].count(BLOCK_SIZE) for term in form.terms))

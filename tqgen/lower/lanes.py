@@ -7,7 +7,12 @@ padded to a power of two; the element that a lane holds is the sum of index * st
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tqgen.layout import Side
 
 # tl.dot wants at least 16 along each side.
 MIN_LANES = 16
@@ -150,3 +155,18 @@ def fragment_order(head_dim: int, codes_per_unit: int) -> tuple[Lanes, Lanes]:
         )
     )
     return lanes, Lanes((Axis(per_thread, per_thread, 1), Axis(4, 4, per_thread)))
+
+
+def codes_per_unit(bits: int) -> int:
+    """The smallest number of codes that fill whole bytes."""
+    return 8 // math.gcd(8, bits)
+
+
+def element_of(side: Side, code: str) -> str:
+    """Source of the element that the code `code`, source of its number in the packed row, belongs to."""
+    bits = side.part("codes").bits
+    if side.parameters.packing != "halves" or bits >= 8:
+        return code
+    shared = codes_per_unit(bits)
+    number = code if code.isidentifier() else f"({code})"
+    return f"{number} % {shared} * {side.head_dim // shared} + {number} // {shared}"

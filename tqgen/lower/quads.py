@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tqgen.codecs.mse import MseKernel
+from tqgen.codecs.base import KernelConstants
 from tqgen.layout import Side
 from tqgen.lower.lanes import MIN_LANES, next_power_of_two
 from tqgen.plan import QuadsPlan
@@ -13,7 +13,7 @@ UNIT_CODES = {1: 32, 2: 16, 3: 8, 4: 8, 6: 4, 8: 4}
 ROTATIONS = ("none", "hadamard", "signed_hadamard")
 
 
-def quads_plan(side: Side, constants: object, grouped: bool) -> QuadsPlan | None:
+def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPlan | None:
     """How quads hold the rows of `side`; None where they cannot."""
     head_dim, parameters = side.head_dim, side.parameters
     bits = side.part("codes").bits
@@ -22,15 +22,9 @@ def quads_plan(side: Side, constants: object, grouped: bool) -> QuadsPlan | None
     plain = parameters.packing == "linear" and not parameters.center and not grouped
     if not codes or not fits or not plain or side.rotation.kind not in ROTATIONS:
         return None
-    fill = empty = 0
-    if side.codec.name == "mse":
-        assert isinstance(constants, MseKernel)
-        if constants.guess is None:
-            return None
-        fill = unit_of(constants.zero_code, bits, codes)
-        empty = unit_of(1 << bits - 1, bits, codes)
-    elif side.codec.name != "uniform":
+    if constants.quad_codes is None:
         return None
+    fill, empty = (unit_of(code, bits, codes) for code in constants.quad_codes)
     low = head_dim // MIN_LANES  # elements that differ in the bits below the four highest of their index
     steps = min(side.rotation.size, low).bit_length() - 1 if side.rotation.is_hadamard else 0
     return QuadsPlan(head_dim // codes, codes, codes.bit_length() - 1, fill, empty, steps)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from tqgen.layout import ITEM_BYTES, Field, Layout, Side
 from tqgen.layout.form import Form
-from tqgen.lower.lanes import Axis, Lanes, Tile, fragment_order, next_power_of_two, tile
+from tqgen.lower.lanes import Axis, Lanes, Tile, codes_per_unit, fragment_order, next_power_of_two, tile
 from tqgen.lower.quads import quads_plan
 from tqgen.numerics.literals import fp32
 from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, QuadsPlan, RotationPlan, SidePlan
@@ -158,11 +156,6 @@ def quads_encoded(side: Side, quads: QuadsPlan, shape: Tile) -> EncodedPlan:
         pair_shifts=(),
         word_lanes=None if whole_words else lanes_plan(words),
     )
-
-
-def codes_per_unit(bits: int) -> int:
-    """The smallest number of codes that fill whole bytes."""
-    return 8 // math.gcd(8, bits)
 
 
 def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes, held: QuadsPlan | None) -> RotationPlan:
