@@ -158,8 +158,9 @@ def units_of_run(units: int, bits: int) -> tuple[str, ...]:
 def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
     """Four items of neighbouring tokens come as one load where they are neighbours themselves."""
     item = plan.item_bytes
-    alignment = math.gcd(ALIGNMENT, field.base.divisor(RUN), field.head_stride.divisor(RUN), RUN * item)
-    neighbours = field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item and alignment % 4 == 0
+    alignment = math.gcd(ALIGNMENT, field.base.divisor(RUN), field.head_stride.divisor(RUN))
+    neighbours = field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item
+    whole = neighbours and alignment % (RUN * item) == 0
     return RunFieldPlan(
         name=plan.name,
         title=plan.title,
@@ -167,5 +168,5 @@ def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
         dtype=str(plan.dtype),
         item_bytes=item,
         stride=field.token_stride.source("BLOCK_SIZE", "NUM_KV_HEADS"),
-        words=RUN * item // 4 if neighbours else 0,
+        words=RUN * item // 4 if whole else 0,
     )
