@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tqgen import emit, verify
 from tqgen.layout import Layout
@@ -45,14 +46,38 @@ def load(name: str, plan: ModulePlan) -> ModuleType:
     return verify.load_module(name, emit.draft(plan))
 
 
+SPLIT_AT = 64  # positions: whole steps of every tile
+FEW_MERGED = 24  # query rows of which each has a program of the merge; a launch of them takes a second here
+
+
+def with_tile(plan: ModulePlan, tile: str) -> ModulePlan:
+    """The plan with sizes that launches of tests reach, so that both sides of every such choice are run.
+
+    With the tile `large`, every store, unpack and merge is launched as those of many tokens are, and where quads hold
+    rows, with as many rows a program as on a GPU. Splits at fixed positions are shorter than the sequences of tests.
+    """
+    large = tile == "large"
+    changed: dict[str, Any] = {}
+    if large:
+        changed = {"store_large_rows": 1, "interpreted_rows": plan.store_small.rows}
+    if plan.attention:
+        merged = {"merge_many_rows": 1} if large else {"merge_many_rows": FEW_MERGED, "merge_splits": 2}
+        changed["attention"] = dataclasses.replace(plan.attention, invariant_split=SPLIT_AT, **merged)
+    return dataclasses.replace(plan, **changed)
+
+
 @functools.lru_cache(maxsize=8)
 def kernels_of(text: str, tile: str = "small") -> Kernels:
-    """The kernels of a spec's text. With the tile `large`, every store is launched as those of many tokens are."""
+    """The kernels of a spec's text, in launches as `with_tile` has them.
+
+    Which form of a product's operands Triton's version asks for is taken in turns, too.
+    """
     layout = resolve(parse_spec(text, "matrix.yaml"))
-    plan = lower(layout, f"{layout.name}.yaml")
-    if tile == "large":
-        plan = dataclasses.replace(plan, store_large_rows=1)
-    return Kernels(text, layout, plan, load(layout.name, plan))
+    plan = with_tile(lower(layout, f"{layout.name}.yaml"), tile)
+    module = load(layout.name, plan)
+    if hasattr(module, "OPERAND_WIDTHS"):
+        module.OPERAND_WIDTHS = (4, 4) if tile == "large" else (2, 4)
+    return Kernels(text, layout, plan, module)
 
 
 def described(kernels: Kernels, failures: list[str], test: str, cell: Cell | None = None) -> str:

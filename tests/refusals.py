@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
+from attention_refusals import AttentionCalls
 
 from tqgen.layout import Layout
 from tqgen.verify import device
@@ -232,8 +234,11 @@ class Calls:
 
 def unrefused(layout: Layout, module: ModuleType) -> list[str]:
     """Bad calls that went through or gave the wrong error, and good ones that did not go through."""
-    calls, found = Calls(layout, module), []
-    for what, error, named, call in calls.bad():
+    every: list[Calls | AttentionCalls] = [Calls(layout, module)]
+    if hasattr(module, "decode_attention"):
+        every.append(AttentionCalls(layout, module))
+    found = []
+    for what, error, named, call in itertools.chain.from_iterable(calls.bad() for calls in every):
         try:
             call()
         except error as raised:
@@ -243,7 +248,7 @@ def unrefused(layout: Layout, module: ModuleType) -> list[str]:
             found.append(f"{what}: {type(raised).__name__} and not {error.__name__}: {raised}")
         else:
             found.append(f"{what}: no error")
-    for what, call in calls.good():
+    for what, call in itertools.chain.from_iterable(calls.good() for calls in every):
         try:
             call()
         except Exception as raised:

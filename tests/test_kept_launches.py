@@ -5,6 +5,7 @@ Kernels are replaced by a stand-in for Triton that compiles, so that this runs w
 
 import contextlib
 import inspect
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -91,14 +92,26 @@ def made(request, monkeypatch):
             num_splits=2,
         ),
     }
+    if "center" not in SPECS[request.param]:
+        calls["decode_attention, all it has"] = dict(
+            query=torch.zeros(5, 2 * HEADS, D),
+            kv_cache=cache,
+            block_table=table,
+            seq_lens=lengths,
+            query_start_loc=torch.tensor([0, 1, 3, 5], dtype=torch.int32),
+            max_query_len=2,
+            sinks=torch.zeros(2 * HEADS),
+            num_splits=2,
+            return_lse=True,
+        )
     found = {}
     for name, arguments in calls.items():
-        launcher = getattr(module, name.partition(" ")[0], None)
+        launcher = getattr(module, re.match(r"\w+", name)[0], None)
         if launcher:
             taken = set(inspect.signature(launcher).parameters)
             extra = {argument: value for argument, value in run_time.items() if argument in taken}
             found[name] = launcher, {**arguments, **extra}
-    return SimpleNamespace(module=module, kernels=kernels, calls=found)
+    return SimpleNamespace(module=module, kernels=kernels, calls=found, about=SPECS[request.param])
 
 
 def same(left, right):
@@ -108,6 +121,15 @@ def same(left, right):
     return type(left) is type(right) and left == right
 
 
+# What each call makes anew, and what of that it returns.
+FRESH = {
+    ("unpack sequences", "_unpack_kernel"): {"key_ptr", "value_ptr"},
+    ("decode_attention, all it has", "_decode_kernel"): {"partial_ptr", "lse_ptr"},
+    ("decode_attention, all it has", "_merge_kernel"): {"partial_ptr", "lse_ptr", "output_ptr", "output_lse_ptr"},
+}
+RETURNED = {"key_ptr", "value_ptr", "output_ptr", "output_lse_ptr"}
+
+
 def test_a_second_call_starts_what_the_first_one_searched(made):
     for name, (launcher, arguments) in made.calls.items():
         for kernel in made.kernels.values():
@@ -115,7 +137,9 @@ def test_a_second_call_starts_what_the_first_one_searched(made):
         launcher(**arguments)
         first = {name: list(kernel.searched) for name, kernel in made.kernels.items() if kernel.searched}
         assert first, name
-        launcher(**arguments)
+        returned = launcher(**arguments)
+        returned = (returned,) if isinstance(returned, torch.Tensor) else returned or ()
+        new = {one.data_ptr() for one in returned if one is not None}
         for kernel_name, launches in first.items():
             kernel = made.kernels[kernel_name]
             assert kernel.searched == launches, f"{name}: {kernel_name} is searched again"
@@ -124,8 +148,10 @@ def test_a_second_call_starts_what_the_first_one_searched(made):
             assert how == "run"
             assert grid == started_grid and len(searched) == len(started) == len(kernel.names)
             for parameter, left, right in zip(kernel.names, searched, started):
-                fresh = parameter in {"key_ptr", "value_ptr"} and arguments.get("out", 0) == 0 and name != "store"
-                assert fresh or same(left, right), f"{name}: {kernel_name} gets another {parameter}"
+                if isinstance(left, torch.Tensor) and parameter in FRESH.get((name, kernel_name), ()):
+                    assert right in new or parameter not in RETURNED, f"{name}: {parameter} is not what is returned"
+                else:
+                    assert same(left, right), f"{name}: {kernel_name} gets another {parameter}"
 
 
 def at(tensor, offset):
@@ -168,13 +194,57 @@ def test_a_call_that_differs_is_searched_anew(made):
                 assert after > before, f"{name}: {argument} of another {what} is not searched"
 
 
+# Other values of the options that launchers take; a launch that was made with one of them serves no other.
+OPTIONS = {
+    "space": ("rotated",),
+    "dtype": (torch.bfloat16, torch.float32),
+    "softmax_scale": (0.5,),
+    "max_query_len": (3,),
+    "window": (7, 8),
+    "softcap": (2.0, 3.0),
+    "num_splits": (3,),
+    "return_lse": (False, True),
+    "sinks": (None,),
+    "workspace": (None,),
+}
+
+
+def searched(made):
+    return sum(len(kernel.searched) for kernel in made.kernels.values())
+
+
+def test_another_option_is_searched_anew(made):
+    for name, (launcher, arguments) in made.calls.items():
+        taken = inspect.signature(launcher).parameters
+        # An output says which dtype is asked for, and decides nothing else.
+        arguments = {key: value for key, value in arguments.items() if key != "out"}
+        launcher(**arguments)
+        for option, values in OPTIONS.items():
+            centered = option in ("softcap", "return_lse", "sinks") and "center" in made.about
+            without_starts = option == "max_query_len" and option not in arguments
+            if option not in taken or centered or without_starts:
+                continue
+            for value in values:
+                before = searched(made)
+                launcher(**{**arguments, option: value})
+                differs = value is not arguments.get(option, taken[option].default)
+                assert (searched(made) > before) == differs, f"{name}: another {option}, {value}, is not searched"
+        if "batch_invariant" in taken:
+            arguments.pop("num_splits")
+            launcher(**arguments)
+            before = searched(made)
+            launcher(**arguments, batch_invariant=True)
+            assert searched(made) > before, f"{name}: splits at fixed positions are not searched"
+
+
 def test_what_does_not_fit_is_refused_after_what_does(made):
     for launcher, arguments in made.calls.values():
         launcher(**arguments), launcher(**arguments)
         for argument, tensor in arguments.items():
             if isinstance(tensor, torch.Tensor) and argument != "workspace":
                 shorter = tensor[:-1] if argument == "block_table" else tensor[..., :-1]
-                for bad in (tensor.to(torch.float64), shorter, tensor.tolist(), tensor.to("meta")):
+                double = shorter if argument == "sinks" else tensor.to(torch.float64)  # sinks are of any dtype
+                for bad in (double, shorter, tensor.tolist(), tensor.to("meta")):
                     with pytest.raises((TypeError, ValueError)):
                         launcher(**{**arguments, argument: bad})
         for option in set(inspect.signature(launcher).parameters) & {"space", "dtype", "num_splits"}:

@@ -239,17 +239,26 @@ def test_every_fp8_byte_is_decoded(name, torch_dtype):
     np.testing.assert_array_equal(unpacked(made, cache)[0], expected)
 
 
+@pytest.mark.parametrize("hardware", [False, True], ids=["by integers", "by the hardware's conversion"])
 @pytest.mark.parametrize(("name", "torch_dtype"), [("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
-def test_fp8_rounds_as_the_format_says(name, torch_dtype):
-    """Every number of the format, every middle between two, and their neighbours in fp32."""
+def test_fp8_rounds_as_the_format_says(name, torch_dtype, hardware, monkeypatch):
+    """Every number of the format, every middle between two, and their neighbours in fp32, and what is beyond."""
     every = torch.arange(256, dtype=torch.uint8).view(torch_dtype).float()
     finite = every[every.isfinite()].sort().values
     middle = (finite[:-1] + finite[1:]) / 2
     nudged = [torch.nextafter(middle, torch.full_like(middle, side)) for side in (-np.inf, np.inf)]
     values = torch.cat([finite, middle, *nudged])
     values = torch.cat([values, torch.zeros(-len(values) % 64)]).reshape(-1, 64)
-    _, _, found = stored({"codec": "fp8", "format": name}, values.numpy())
+    side = {"codec": "fp8", "format": name}
+    if device().type == "cpu":
+        monkeypatch.setattr(kernels(value=side, head_dim=64).module, "_has_hardware_fp8", lambda _: hardware)
+    _, _, found = stored(side, values.numpy())
     np.testing.assert_array_equal(found["codes"], values.to(torch_dtype).view(torch.uint8).numpy())
+    beyond = np.float32([1.1, 2, 1e30, np.inf]) * float(finite.max())
+    largest = int(finite.max().to(torch_dtype).view(torch.uint8))
+    _, _, found = stored(side, np.resize(np.concatenate([beyond, -beyond, [np.nan, -np.nan]]), 64))
+    wanted = [largest] * 4 + [largest | 0x80] * 4 + [0x7F] * 2
+    np.testing.assert_array_equal(found["codes"][0], np.resize(wanted, 64))
 
 
 MEAN_OFFSET = {

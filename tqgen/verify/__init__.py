@@ -49,6 +49,7 @@ LAUNCHERS = ("store", "unpack", "rotate_attention_output", "decode_attention")
 # Helpers of a launcher, which its cells run along.
 ALONG = ("allocate", "decode_num_splits", "decode_workspace_size")
 GROUP = 2  # query heads for each KV head of the attention outputs that are rotated back
+MORE_ROTATED = 8  # outputs than tokens: a last tile that holds a few rows
 
 
 @dataclass(frozen=True)
@@ -245,10 +246,14 @@ def _unpack(layout: Layout, module: ModuleType, cell: Cell, inputs: Inputs, cach
 def _rotate(layout: Layout, module: ModuleType, cell: Cell, inputs: Inputs, where: torch.device) -> Comparison:
     """The inverse rotation of attention outputs: the reference's way back to model space, of numbers known exactly."""
     side = layout.value
-    shape = (len(inputs.slots), GROUP * cell.num_kv_heads, side.head_dim)
+    shape = (len(inputs.slots) + MORE_ROTATED, GROUP * cell.num_kv_heads, side.head_dim)
     output = vectors("normal", shape, side, cell.out_dtype, seed_of(cell))
     arguments = {name: array for name, array in inputs.run_time.items() if name.startswith("value_")}
     given = torch.from_numpy(output).to(DTYPES[cell.out_dtype]).to(where)
+    if cell.inputs == "sliced":  # rows that are further apart than they are long
+        given = torch.nn.functional.pad(given, (1, 2), value=float("nan"))[..., 1:-2]
+    elif cell.inputs == "transposed":  # elements that are no neighbours
+        given = given.transpose(0, 2).contiguous().transpose(0, 2)
     got = module.rotate_attention_output(given, **device_arguments(arguments, where))
     if got.dtype != given.dtype or got.shape != given.shape:
         raise ValueError(f"the result is {got.dtype} {list(got.shape)}, the argument {given.dtype} {list(given.shape)}")

@@ -18,11 +18,11 @@ import torch
 
 from tqgen import reference
 from tqgen.layout import Layout
-from tqgen.numerics import floats
 from tqgen.reference.compare import Comparison, Mismatch
+from tqgen.verify.attention_bounds import bounds, output_rounding
 from tqgen.verify.cells import Cell
 from tqgen.verify.patterns import vectors
-from tqgen.verify.trial import DTYPES, GuardedCache, device_arguments, run_time_arguments, seed_of
+from tqgen.verify.trial import DTYPES, SENTINEL, GuardedCache, device_arguments, run_time_arguments, seed_of
 
 POISON = 0xFF
 # Attention has its own slots: one in five cells is enough to meet every value of the axes that it depends on.
@@ -32,25 +32,36 @@ PLACES = ("edges", "far")
 FAR_TABLE = (1, 2, 0, 1, 2, 2)
 # Patterns of finite numbers whose scores are not so large that the rounding of a query to fp16 decides a softmax.
 PATTERNS = ("normal", "real", "constant", "one_different", "zeros", "negative_zero", "ties", "tiny")
-FP16_ROUNDING = 2.0**-11
-DEVIATIONS = 8
-GATHERED = 4  # how much larger than one rounding a rotated sum of independent ones may be
-FP32_SLACK = 2.0**-18  # sums of a few thousand fp32 terms, exp2 and log2 of the hardware
+NOWHERE = 2**31 - 1  # a block that no cache has
+AROUND = 5  # numbers before and behind a buffer that must stay what they are
+FORMS = ("own", "flat", "ragged")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What one cell asks of `decode_attention`, drawn from the cell's id."""
+    """What one cell asks of `decode_attention`.
+
+    `form` of the queries: an axis of their own, `flat` with the same number of each sequence, or `ragged` with one
+    less from each sequence to the next. `sliced`: query and block table are parts of larger tensors. `buffers`: output
+    and workspace are given.
+    """
 
     group: int
     queries: int
     lengths: tuple[int, ...]
     options: dict[str, Any]
-    flat: bool
+    form: str = "own"
+    sliced: bool = False
+    buffers: bool = False
+
+    def asks(self) -> np.ndarray:
+        """Which of the queries [B, T] of the largest number are asked for: of each sequence the last ones."""
+        fewer = np.arange(len(self.lengths))[:, None] if self.form == "ragged" else 0
+        return np.arange(self.queries) >= np.broadcast_to(fewer, (len(self.lengths), 1))
 
 
 def call_of(layout: Layout, cell: Cell) -> Call:
-    """The call of a cell: every option is drawn on its own, so that the cells of a layout cover their pairs."""
+    """The call of a cell: every option is drawn on its own, from the cell's id, so that cells cover pairs of them."""
     rng = np.random.default_rng(zlib.crc32(f"attention {cell.id}".encode()))
     size = cell.block_size
     lengths = [0, 1, size, size + 1, 2 * size + 3, 70]
@@ -71,18 +82,17 @@ def call_of(layout: Layout, cell: Cell) -> Call:
         options["num_splits"] = 1
     elif splits:
         options.update({"num_splits": 3} if splits == 1 else {"batch_invariant": True})
-    return Call(
-        group=int(rng.choice([1, 4, 5, 20])),
-        queries=int(rng.choice([1, 1, 3])),
-        lengths=chosen,
-        options=options,
-        flat=bool(rng.random() < 0.3),
-    )
+    group, queries = int(rng.choice([1, 4, 5, 20])), int(rng.choice([1, 1, 3]))
+    form = FORMS[int(rng.integers(1, 3))] if rng.random() < 0.3 else FORMS[0]
+    if rng.random() < 0.3:
+        options["softmax_scale"] = 0.07
+    sliced, buffers = (bool(rng.random() < 0.5) for _ in range(2))
+    return Call(group, queries, chosen, options, form, sliced, buffers)
 
 
-def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device) -> Comparison:
-    """Store tokens, call `decode_attention`, and compare every output and logarithm."""
-    call = call_of(layout, cell)
+def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, call: Call | None = None) -> Comparison:
+    """Store tokens, call `decode_attention` as `call` or the cell has it, and compare every output and logarithm."""
+    call = call or call_of(layout, cell)
     heads, size = cell.num_kv_heads, cell.block_size
     rng = np.random.default_rng(seed_of(cell))
     run_time = run_time_arguments(layout, heads)
@@ -137,14 +147,29 @@ def _compare(
         sinks = np.linspace(-1.0, 2.0, query.shape[2], dtype=np.float32)
         options["sinks"] = torch.from_numpy(sinks).to(where)
     wants_lse = not layout.key.parameters.center
-    flat = given.reshape(-1, *given.shape[2:])
-    if call.flat:
-        starts = torch.arange(len(call.lengths) + 1, dtype=torch.int32, device=where) * call.queries
-        options.update(query_start_loc=starts, max_query_len=call.queries)
-    asked = flat if call.flat or call.queries == 1 else given
-    result = module.decode_attention(
-        asked, cache, torch.from_numpy(table).to(where), lengths, return_lse=wants_lse, **options
-    )
+    asks = call.asks()
+    asked = given[torch.from_numpy(asks).to(where)]
+    # What a sequence has no tokens for is never looked at.
+    held = np.arange(table.shape[1]) < -(-np.array(call.lengths)[:, None] // cell.block_size)
+    blocks = torch.from_numpy(np.where(held, table, NOWHERE).astype(np.int32)).to(where)
+    if call.sliced:
+        asked, blocks = _part_of_larger(asked, float("nan")), _part_of_larger(blocks, NOWHERE)
+    if call.form != "own":
+        starts = np.concatenate([[0], np.cumsum(asks.sum(1))]).astype(np.int32)
+        # the largest number of queries may be larger than that of any sequence
+        options.update(query_start_loc=torch.from_numpy(starts).to(where), max_query_len=call.queries + call.sliced)
+    elif call.queries > 1:
+        asked = asked.view(-1, call.queries, *asked.shape[1:])
+    buffers: list[torch.Tensor] = []
+    if call.buffers:
+        shape = (*asked.shape[:-1], layout.value.head_dim)
+        splits = options.get("num_splits") or _default_splits(
+            module, call, asked, cache, table.shape[1], options.get("max_query_len", call.queries)
+        )
+        size = module.decode_workspace_size(math.prod(shape[:-2]), shape[-2], splits)
+        options["out"] = _between_guards(shape, asked.dtype, where, buffers)
+        options["workspace"] = _between_guards((size,), torch.float32, where, buffers)
+    result = module.decode_attention(asked, cache, blocks, lengths, return_lse=wants_lse, **options)
     output, lse = result if wants_lse else (result, None)
     exact, logarithm = reference.attention(
         layout,
@@ -152,6 +177,7 @@ def _compare(
         cache.cpu().numpy(),
         table,
         np.array(call.lengths),
+        call.options.get("softmax_scale"),
         sinks=sinks,
         window=call.options.get("window"),
         softcap=call.options.get("softcap"),
@@ -159,99 +185,56 @@ def _compare(
         value_rotation=arguments.get("value_rotation"),
         value_center=arguments.get("value_center"),
     )
-    bound, score_bound = bounds(layout, query, cache.cpu().numpy(), table, call, sinks, arguments)
+    bound, score_bound = bounds(layout, query, cache.cpu().numpy(), table, call.lengths, call.options, sinks, arguments)
     comparison = Comparison()
-    got = output.cpu().to(torch.float64).numpy().reshape(exact.shape)
-    bound = bound + _output_rounding(exact, cell.dtype)
-    _add(comparison, "attention output", got, exact, bound)
+    if output.shape != (*asked.shape[:-1], layout.value.head_dim) or output.dtype != asked.dtype:
+        raise ValueError(f"the output is {output.dtype} {list(output.shape)} for a query of {list(asked.shape)}")
+    bound = bound + output_rounding(exact, cell.dtype)
+    _add(comparison, "attention output", _back(output, asks, exact), exact, bound)
     if lse is not None:
-        got_lse = lse.cpu().to(torch.float64).numpy().reshape(logarithm.shape)
-        _add(comparison, "logarithm of the sum of exponentials", got_lse, logarithm, score_bound)
+        got = _back(lse, asks, logarithm)
+        _add(comparison, "logarithm of the sum of exponentials", got, logarithm, score_bound)
+    if call.buffers and output is not options["out"]:
+        raise ValueError("the output is not the one that was given")
+    for buffer in buffers:
+        if not bool((torch.cat([buffer[:AROUND], buffer[-AROUND:]]) == SENTINEL).all()):
+            comparison.add(1, [Mismatch("a number around a buffer", f"{SENTINEL:g}", "another")])
     return comparison
 
 
-def bounds(
-    layout: Layout,
-    query: np.ndarray,
-    cache: np.ndarray,
-    table: np.ndarray,
-    call: Call,
-    sinks: np.ndarray | None,
-    arguments: dict[str, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Largest errors of outputs [B, T, Hq, Dv] and of logarithms [B, T, Hq] that the arithmetic allows.
-
-    Each element of a query and of a key's tile is rounded to fp16, at most u = 2**-11 of itself, independently and
-    evenly: a score is off by a sum of standard deviation u * sqrt(2 / 3) * sqrt(sum (q_i k_i)**2) * scale. DEVIATIONS
-    of them, e, are a bound with a chance of failure below 1e-14 a score. A logarithm is off by at most the largest e.
-    An output sum p v is off by at most sum p (exp(e) - 1) |v - output|, and by the rounding to fp16 of the weights and
-    of the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
-    """
-    size, side = cache.shape[1], layout.value
-    scale = 1 / math.sqrt(layout.key.head_dim)
-    outputs, logarithms = [], []
-    for rows, blocks, length in zip(query, table, call.lengths, strict=True):
-        positions = np.arange(length)
-        slots = blocks.astype(np.int64)[positions // size] * size + positions % size
-        keys = reference.decoded_vectors(layout, cache, slots, "key", space="rotated")
-        values = reference.decoded_vectors(
-            layout,
-            cache,
-            slots,
-            "value",
-            rotation=arguments.get("value_rotation"),
-            center=arguments.get("value_center"),
-        )
-        group = rows.shape[1] // keys.shape[1]
-        keys, values = (np.repeat(array, group, axis=1) for array in (keys, values))
-        rotated = _rotated(layout, rows.astype(np.float64), arguments.get("key_rotation"))
-        scores = np.einsum("thd,shd->hts", rotated, keys) * scale
-        off = np.sqrt(np.einsum("thd,shd->hts", rotated**2, keys**2)) * scale * FP16_ROUNDING * math.sqrt(2 / 3)
-        floor = FP32_SLACK * (1 + np.abs(scores))
-        error = DEVIATIONS * off + floor
-        if "softcap" in call.options:
-            scores = call.options["softcap"] * np.tanh(scores / call.options["softcap"])
-        own = length - len(rows) + np.arange(len(rows))[:, None]
-        seen = positions <= own
-        if "window" in call.options:
-            seen &= positions > own - call.options["window"]
-        scores = np.where(seen, scores, -np.inf)
-        peak = scores.max(-1, initial=-np.inf, keepdims=True)
-        if sinks is not None:
-            peak = np.maximum(peak, sinks[:, None, None])
-        weights = np.exp(scores - np.where(np.isinf(peak), 0.0, peak))
-        total = weights.sum(-1, keepdims=True)
-        if sinks is not None:
-            total = total + np.exp(sinks[:, None, None] - peak)
-        shares = weights / np.where(total == 0, 1.0, total)
-        result = np.einsum("hts,shd->htd", shares, values)
-        error = np.where(seen, error, 0.0)
-        growth = np.expm1(error)
-        away = np.abs(values.transpose(1, 0, 2)[:, None] - result[:, :, None])
-        bound = np.einsum("hts,htsd->htd", shares * growth, away)
-        stored = np.repeat(reference.decoded_vectors(layout, cache, slots, "value", space="rotated"), group, axis=1)
-        # a tile's numbers are counted from the middle of a vector's range, so that any may be as large as its largest
-        stored = np.broadcast_to(np.abs(stored).max(-1, keepdims=True, initial=0.0), stored.shape)
-        tile = np.einsum("hts,shd->htd", shares, stored)
-        gathered = tile if side.rotation.kind == "none" else GATHERED * tile.max(-1, keepdims=True, initial=0.0)
-        bound += 2 * FP16_ROUNDING * gathered + FP32_SLACK * np.abs(stored).max(initial=0.0)
-        outputs.append(bound.transpose(1, 0, 2))
-        height = np.abs(np.where(np.isinf(peak), 0.0, peak))[..., 0]
-        logarithms.append((error.max(-1, initial=0.0) + FP32_SLACK * (1 + height)).T)
-    return np.stack(outputs), np.stack(logarithms)
+def _part_of_larger(dense: torch.Tensor, around: float) -> torch.Tensor:
+    """The same numbers as a part of a tensor that is larger along every axis, and holds `around` elsewhere."""
+    larger = torch.full([size + 2 for size in dense.shape], around, dtype=dense.dtype, device=dense.device)
+    part = larger[tuple(slice(1, size + 1) for size in dense.shape)]
+    return part.copy_(dense)
 
 
-def _rotated(layout: Layout, rows: np.ndarray, rotation: np.ndarray | None) -> np.ndarray:
-    from tqgen.numerics import rotations
+def _between_guards(
+    shape: tuple[int, ...], dtype: torch.dtype, where: torch.device, kept: list[torch.Tensor]
+) -> torch.Tensor:
+    """A contiguous tensor of NaN within a buffer of sentinels, which is added to `kept`."""
+    count = math.prod(shape)
+    kept.append(torch.full((count + 2 * AROUND,), SENTINEL, dtype=dtype, device=where))
+    return kept[-1][AROUND : AROUND + count].fill_(float("nan")).view(shape)
 
-    return rows @ rotations.matrix(layout.key.rotation, layout.key.head_dim, rotation)
+
+def _default_splits(
+    module: ModuleType, call: Call, query: torch.Tensor, cache: torch.Tensor, blocks: int, queries: int
+) -> int:
+    """Splits that a launch makes which does not say how many; more than enough where they are at fixed positions."""
+    positions = blocks * cache.shape[1]
+    if "batch_invariant" in call.options:
+        return positions
+    heads, device = (query.shape[-2], cache.shape[2]), cache.device
+    splits: int = module.decode_num_splits(len(call.lengths), *heads, positions, device, queries_per_sequence=queries)
+    return splits
 
 
-def _output_rounding(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Half a unit in the last place of `dtype`, twice over where a result is rounded on the way back as well."""
-    relative = {"fp16": 2.0**-10, "bf16": 2.0**-7, "fp32": 2.0**-18}[dtype]
-    largest = np.abs(values).max(-1, keepdims=True, initial=0.0)
-    return relative * np.abs(values) + 2.0**-14 * largest + floats.SMALLEST_NORMAL
+def _back(numbers: torch.Tensor, asks: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Results of the queries that were asked for, at their places [B, T, ..]; what is exact where none was."""
+    got = exact.copy()
+    got[asks] = numbers.cpu().to(torch.float64).numpy().reshape(-1, *exact.shape[2:])
+    return got
 
 
 def _add(comparison: Comparison, what: str, got: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> None:

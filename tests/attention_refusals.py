@@ -1,0 +1,203 @@
+"""What `decode_attention` must refuse, and what looks bad and is not; `refusals.py` has it of the other launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tqgen.layout import Layout
+from tqgen.verify import device
+from tqgen.verify.trial import device_arguments, run_time_arguments
+
+SEQUENCES, GROUP, HEADS, BLOCK_SIZE, BLOCKS = 3, 2, 2, 16, 2
+Call = tuple[str, type[Exception], str, Callable[[], Any]]  # as in `refusals`
+Given = list[tuple[str, type[Exception], Any]]  # what is wrong with an argument, the error, the argument
+
+
+class AttentionCalls:
+    """Good arguments for a module's `decode_attention`, and calls in which one of them is bad."""
+
+    def __init__(self, layout: Layout, module: ModuleType) -> None:
+        self.layout, self.module, self.where = layout, module, device()
+        run_time = device_arguments(run_time_arguments(layout, HEADS), self.where)
+        self.run_time = {name: one for name, one in run_time.items() if name != "key_center"}
+        self.heads, self.dims = GROUP * HEADS, (layout.key.head_dim, layout.value.head_dim)
+        self.query = self.new(SEQUENCES, self.heads, self.dims[0])
+        self.good_arguments: dict[str, Any] = {
+            "query": self.query,
+            "kv_cache": module.allocate(BLOCKS, BLOCK_SIZE, HEADS, device=self.where),
+            "block_table": torch.zeros(SEQUENCES, 4, dtype=torch.int32, device=self.where),
+            "seq_lens": torch.full((SEQUENCES,), 2, dtype=torch.int32, device=self.where),
+            **self.run_time,
+        }
+
+    def new(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, device=self.where)
+
+    def call(self, **changed: Any) -> Any:
+        return self.module.decode_attention(**{**self.good_arguments, **changed})
+
+    def bad(self) -> Iterator[Call]:
+        """Every bad call."""
+        arguments: dict[str, Given] = {
+            "query": self._queries(),
+            "kv_cache": self._caches(),
+            "block_table": self._integers("block_table"),
+            "seq_lens": self._integers("seq_lens"),
+            "out": self._outputs(),
+            "workspace": self._workspaces(),
+            "sinks": self._sinks(),
+        }
+        arguments |= {name: self._run_time(one) for name, one in self.run_time.items()}
+        for name, bad in arguments.items():
+            for what, error, given in bad:
+                named = "query, kv_cache" if "device" in what and name in self.good_arguments else name
+                named = name if name in ("kv_cache", *self.run_time) else named
+                yield f"{name}: {what}", error, named, lambda n=name, g=given: self.call(**{n: g})
+        yield from self._numbers()
+        yield from self._starts()
+        yield from self._centers()
+
+    def _queries(self) -> Given:
+        sequences, heads, head_dim = self.query.shape
+        several = self.new(sequences, 2, heads, head_dim)
+        return [
+            ("no tensor", TypeError, self.query.tolist()),
+            ("int32", TypeError, self.query.int()),
+            ("fp64", TypeError, self.query.double()),
+            ("two dimensions", ValueError, self.query[0]),
+            ("five dimensions", ValueError, several[None]),
+            ("one element more", ValueError, self.new(sequences, heads, head_dim + 1)),
+            ("every other element", ValueError, self.new(sequences, heads, 2 * head_dim)[..., ::2]),
+            ("heads that cannot be shared", ValueError, self.new(sequences, heads + 1, head_dim)),
+            ("one sequence more", ValueError, self.new(sequences + 1, heads, head_dim)),
+            ("one sequence more of several", ValueError, self.new(sequences + 1, 2, heads, head_dim)),
+            ("sequences of another stride", ValueError, self.new(sequences, 3, heads, head_dim)[:, :2]),
+            ("another device", ValueError, self.query.to("meta")),
+        ]
+
+    def _caches(self) -> Given:
+        cache = self.good_arguments["kv_cache"]
+        return [("no tensor", TypeError, cache.tolist()), ("int8", TypeError, cache.view(torch.int8))]
+
+    def _integers(self, name: str) -> Given:
+        good = self.good_arguments[name]
+        gaps = good.new_zeros(*good.shape[:-1], 2 * good.shape[-1])[..., ::2]
+        return [
+            ("no tensor", TypeError, good.tolist()),
+            ("int64", TypeError, good.long()),
+            ("one dimension less", ValueError, good[0]),
+            ("one dimension more", ValueError, good[None]),
+            ("gaps", ValueError, gaps),
+            ("one sequence more", ValueError, good.new_zeros(good.shape[0] + 1, *good.shape[1:])),
+            ("another device", ValueError, good.to("meta")),
+        ]
+
+    def _outputs(self) -> Given:
+        shape = (SEQUENCES, self.heads, self.dims[1])
+        good = self.new(*shape)
+        return [
+            ("no tensor", TypeError, good.tolist()),
+            ("another dtype", ValueError, good.bfloat16()),
+            ("one sequence more", ValueError, self.new(SEQUENCES + 1, *shape[1:])),
+            ("one element more", ValueError, self.new(*shape[:2], shape[2] + 1)),
+            ("several queries", ValueError, good[:, None]),
+            ("gaps", ValueError, self.new(SEQUENCES, self.heads + 1, shape[2])[:, 1:]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+
+    def _workspaces(self) -> Given:
+        splits = self.module.decode_num_splits(
+            SEQUENCES, self.heads, HEADS, 4 * BLOCK_SIZE, self.where, queries_per_sequence=1
+        )
+        size = self.module.decode_workspace_size(SEQUENCES, self.heads, splits)
+        good = self.new(size)
+        return [
+            ("no tensor", TypeError, good.tolist()),
+            ("one number too few", ValueError, good[:-1]),
+            ("bf16", ValueError, good.bfloat16()),
+            ("int32", ValueError, good.int()),
+            ("gaps", ValueError, self.new(2 * size)[::2]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+
+    def _sinks(self) -> Given:
+        good = self.new(self.heads)
+        return [
+            ("no tensor", TypeError, good.tolist()),
+            ("one head more", ValueError, self.new(self.heads + 1)),
+            ("two dimensions", ValueError, good[None]),
+            ("gaps", ValueError, self.new(2 * self.heads)[::2]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+
+    def _run_time(self, good: torch.Tensor) -> Given:
+        rows, columns = good.shape
+        return [
+            ("nothing", TypeError, None),
+            ("fp64", TypeError, good.double()),
+            ("one row more", ValueError, self.new(rows + 1, columns)),
+            ("every other column", ValueError, self.new(rows, 2 * columns)[:, ::2]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+
+    def _numbers(self) -> Iterator[Call]:
+        for window in (0, -1):
+            yield f"a window of {window}", ValueError, "window", lambda w=window: self.call(window=w)
+        for softcap in (0.0, -2.0, float("nan")):
+            yield f"a softcap of {softcap}", ValueError, "softcap", lambda s=softcap: self.call(softcap=s)
+        for splits in (0, -1):
+            yield f"{splits} splits", ValueError, "num_splits", lambda n=splits: self.call(num_splits=n)
+        both = {"num_splits": 2, "batch_invariant": True}
+        yield "splits at fixed positions", ValueError, "num_splits", lambda: self.call(**both)
+
+    def _starts(self) -> Iterator[Call]:
+        good = torch.arange(SEQUENCES + 1, dtype=torch.int32, device=self.where)
+        bad: Given = [
+            ("no tensor", TypeError, good.tolist()),
+            ("int64", ValueError, good.long()),
+            ("no end", ValueError, good[:-1]),
+            ("two dimensions", ValueError, good[None]),
+            ("gaps", ValueError, good.new_zeros(2 * SEQUENCES + 2)[::2]),
+            ("another device", ValueError, good.to("meta")),
+        ]
+        name = "query_start_loc"
+        for what, error, given in bad:
+            yield f"{name}: {what}", error, name, lambda g=given: self.call(query_start_loc=g, max_query_len=1)
+        several = self.new(SEQUENCES, 2, *self.query.shape[1:])
+        yield "starts of no flat query", ValueError, name, lambda: self.call(
+            query=several, query_start_loc=good, max_query_len=2
+        )
+        for most in (None, 0):
+            yield f"at most {most} queries", ValueError, "max_query_len", lambda m=most: self.call(
+                query_start_loc=good, max_query_len=m
+            )
+
+    def _centers(self) -> Iterator[Call]:
+        """Options into which a centre would have to go."""
+        options = {"sinks": self.new(self.heads), "softcap": 2.0, "return_lse": True}
+        refused = [*options] if self.layout.key.parameters.center else []
+        if self.layout.value.parameters.center and "sinks" not in refused:
+            refused.append("sinks")
+        for name in refused:
+            yield f"a centre and {name}", ValueError, name, lambda n=name: self.call(**{n: options[n]})
+
+    def good(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Calls that look bad and are not."""
+        alone = {name: self.good_arguments[name][:1] for name in ("query", "block_table", "seq_lens")}
+        alone["seq_lens"] = alone["seq_lens"].as_strided((1,), (7,))
+        yield "a single length of any stride", lambda: self.call(**alone)
+        nothing = {name: self.good_arguments[name][:0] for name in ("query", "block_table", "seq_lens")}
+        yield "no sequence", lambda: self.call(**nothing)
+        empty = {"block_table": self.good_arguments["block_table"][:, :0]}
+        empty["seq_lens"] = torch.zeros_like(self.good_arguments["seq_lens"])
+        yield "no block", lambda: self.call(**empty)
+        options: dict[str, Any] = {"window": 1, "num_splits": 1}
+        if not (self.layout.key.parameters.center or self.layout.value.parameters.center):
+            options["sinks"] = self.new(self.heads).half()
+        if not self.layout.key.parameters.center:
+            options |= {"softcap": 1.0, "return_lse": False}
+        yield "the smallest of every option", lambda: self.call(**options)
