@@ -54,9 +54,7 @@ class AttentionCalls:
         arguments |= {name: self._run_time(one) for name, one in self.run_time.items()}
         for name, bad in arguments.items():
             for what, error, given in bad:
-                named = "query, kv_cache" if "device" in what and name in self.good_arguments else name
-                named = name if name in ("kv_cache", *self.run_time) else named
-                yield f"{name}: {what}", error, named, lambda n=name, g=given: self.call(**{n: g})
+                yield f"{name}: {what}", error, name, lambda n=name, g=given: self.call(**{n: g})
         yield from self._numbers()
         yield from self._starts()
         yield from self._centers()
@@ -151,6 +149,10 @@ class AttentionCalls:
             yield f"a softcap of {softcap}", ValueError, "softcap", lambda s=softcap: self.call(softcap=s)
         for splits in (0, -1):
             yield f"{splits} splits", ValueError, "num_splits", lambda n=splits: self.call(num_splits=n)
+        for name in ("window", "num_splits", "softcap", "softmax_scale"):
+            for value in ("1", torch.ones(1), *((1.5,) if name in ("window", "num_splits") else ())):
+                given = {name: value}
+                yield f"{name} of {type(value).__name__}", TypeError, name, lambda g=given: self.call(**g)
         both = {"num_splits": 2, "batch_invariant": True}
         yield "splits at fixed positions", ValueError, "num_splits", lambda: self.call(**both)
 
@@ -171,8 +173,8 @@ class AttentionCalls:
         yield "starts of no flat query", ValueError, name, lambda: self.call(
             query=several, query_start_loc=good, max_query_len=2
         )
-        for most in (None, 0):
-            yield f"at most {most} queries", ValueError, "max_query_len", lambda m=most: self.call(
+        for most, error in ((None, ValueError), (0, ValueError), (1.5, TypeError)):
+            yield f"at most {most} queries", error, "max_query_len", lambda m=most: self.call(
                 query_start_loc=good, max_query_len=m
             )
 
@@ -195,7 +197,7 @@ class AttentionCalls:
         empty = {"block_table": self.good_arguments["block_table"][:, :0]}
         empty["seq_lens"] = torch.zeros_like(self.good_arguments["seq_lens"])
         yield "no block", lambda: self.call(**empty)
-        options: dict[str, Any] = {"window": 1, "num_splits": 1}
+        options: dict[str, Any] = {"window": 1, "num_splits": 1, "softmax_scale": 1}
         if not (self.layout.key.parameters.center or self.layout.value.parameters.center):
             options["sinks"] = self.new(self.heads).half()
         if not self.layout.key.parameters.center:

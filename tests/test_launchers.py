@@ -1,14 +1,18 @@
 """Launchers refuse what does not fit, and the tables that they keep are right on every device."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
 from kernels import kernels_of
 from refusals import misdescribed, unrefused
 
-from tqgen import manifest
+from tqgen import manifest, resources
 from tqgen.compiler import compile_spec
 
+ROOT = resources.PACKAGE.parent
 SHIPPED = [entry.name for entry in manifest.shipped()]
 SIDES = {
     "matrix and center": '{"codec": "mse", "bits": 4, "rotation": "matrix", "center": true}',
@@ -32,3 +36,16 @@ def test_modules_refuse_what_does_not_fit(key, value):
     sides = f'"key": {SIDES[key]}, "value": {SIDES[value]}'
     made = kernels_of(f'{{"tqgen": 1, "name": "refusing", "head_dim": 16, {sides}}}')
     assert not unrefused(made.layout, made.module) and not misdescribed(made.layout, made.module)
+
+
+def test_on_the_cpu_kernels_need_the_interpreter():
+    """Triton's own error would speak of drivers."""
+    script = (
+        "import torch\nfrom generated import fp8_v4 as module\n"
+        "cache = module.allocate(1, 16, 1, device='cpu')\nmodule.unpack(cache, torch.zeros(1, dtype=torch.int64))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("RuntimeError: kv_cache is on the CPU")
+    assert "TRITON_INTERPRET=1" in ran.stderr.splitlines()[-1]

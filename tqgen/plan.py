@@ -266,6 +266,7 @@ class AttentionPlan:
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time
     merge_splits: int  # the most splits of one query row that the merge takes at a time
+    invariant_merge: int  # splits at fixed positions that the merge takes at a time, however many there are
     fragments: FragmentPlan | None  # for few query rows; None: they are worked on like many
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from tqgen.layout import Layout
 from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, docstring_text, facts, summary
 from tqgen.lower.sides import side_plan
-from tqgen.plan import Argument, AttentionPlan, Constant, ModulePlan, SidePlan, TilePlan
+from tqgen.lower.tables import attention_constants, makers, side_constants
+from tqgen.plan import Argument, AttentionPlan, ModulePlan, SidePlan, TilePlan
 from tqgen.version import __version__
 
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
@@ -54,7 +54,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     absent = tuple(side.name for side in (layout.key, layout.value) if not side.is_stored)
     keywords = "".join(f", {argument.name}" for argument in arguments)
     unpack_keywords = "".join(f", {argument.name}=None" for argument in arguments)
-    tables = constants(layout, tuple(sides.values())) + operands(attention)
+    tables = side_constants(layout, tuple(sides.values())) + attention_constants(layout, attention)
     return ModulePlan(
         name=layout.name,
         doc=summary(layout),
@@ -133,49 +133,6 @@ def run_time_arguments(layout: Layout) -> tuple[Argument, ...]:
                 )
             )
     return tuple(arguments)
-
-
-def constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ...]:
-    found = []
-    for side, plan in zip(layout.sides, plans):
-        if side.rotation.is_hadamard:
-            signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
-            source = f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
-            found.append(Constant(f"{side.name}_rotation", source))
-            if plan.quads:
-                unsigned = f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
-                found.append(Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned})"))
-                back = f"_quad_factor({unsigned}, spread=True)"
-                found.append(Constant(f"{side.name}_quad_rotation_back", back))
-                if signs:
-                    signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
-                    found.append(Constant(f"{side.name}_signs", signs_source))
-            if plan.rotation.dealt:
-                found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
-        for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
-            found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
-    return tuple(found)
-
-
-def makers(tables: tuple[Constant, ...]) -> frozenset[str]:
-    """Functions of the module that its tables are made with."""
-    return frozenset(name for table in tables for name in re.findall(r"\b_(\w+)\(", table.source))
-
-
-def operands(attention: AttentionPlan | None) -> tuple[Constant, ...]:
-    """The tables of the expansions of folded sides."""
-    if attention is None:
-        return ()
-    found = []
-    for name, side in (("key", attention.key), ("value", attention.value)):
-        if side.has_operands:
-            numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
-            found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
-    fragments = attention.fragments
-    if fragments and fragments.pairs.has_operands:
-        numbers = ", VALUE_PAIR_NUMBERS" if fragments.pairs.looks_up else ""
-        found.append(Constant("value_pair_operands", f"_operands(device, VALUE_PAIR_OPERANDS{numbers})"))
-    return tuple(found)
 
 
 def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:

@@ -28,6 +28,7 @@ EXPONENT_LIMIT = 60
 # Programs that a multiprocessor holds at once, about: splits are made to fill the device once.
 PROGRAMS_PER_PROCESSOR = 4
 INVARIANT_SPLIT = 1024
+INVARIANT_MERGE = 16
 MERGE_MANY_ROWS = 4096
 MERGE_NUMBERS = 16384  # of the splits of one query row that the merge holds at a time: 64 a thread
 
@@ -54,6 +55,7 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         exponent_limit=EXPONENT_LIMIT,
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
         invariant_split=INVARIANT_SPLIT,
+        invariant_merge=INVARIANT_MERGE,
         merge_many_rows=MERGE_MANY_ROWS,
         merge_splits=MERGE_NUMBERS // max(64, next_power_of_two(layout.value.head_dim)),
         fragments=fragment_plan(layout, plans, {"key": key, "value": value}),

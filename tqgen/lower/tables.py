@@ -1,0 +1,59 @@
+"""Tables that a module makes on a device: rotations, codebooks, operands of assembly."""
+
+from __future__ import annotations
+
+import re
+
+from tqgen.layout import Layout, Side
+from tqgen.plan import AttentionPlan, Constant, SidePlan
+
+
+def side_constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constant, ...]:
+    """The rotations of each side, as store and unpack take them, and the tables of its codec."""
+    found = []
+    for side, plan in zip(layout.sides, plans):
+        if side.rotation.is_hadamard:
+            source = hadamard_source(side)
+            found.append(Constant(f"{side.name}_rotation", source))
+            if plan.quads:
+                unsigned = f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
+                found.append(Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned})"))
+                back = f"_quad_factor({unsigned}, spread=True)"
+                found.append(Constant(f"{side.name}_quad_rotation_back", back))
+                if side.rotation.kind == "signed_hadamard":
+                    signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
+                    found.append(Constant(f"{side.name}_signs", signs_source))
+            if plan.rotation.dealt:
+                found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
+        for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
+            found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
+    return tuple(found)
+
+
+def hadamard_source(side: Side) -> str:
+    """Source of the matrix by which vectors of the side are rotated, on `device`."""
+    signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
+    return f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
+
+
+def makers(tables: tuple[Constant, ...]) -> frozenset[str]:
+    """Functions of the module that its tables are made with."""
+    return frozenset(name for table in tables for name in re.findall(r"\b_(\w+)\(", table.source))
+
+
+def attention_constants(layout: Layout, attention: AttentionPlan | None) -> tuple[Constant, ...]:
+    """The tables of the expansions of folded sides, and the rotation of the query for few of its rows."""
+    if attention is None:
+        return ()
+    found = []
+    for name, side in (("key", attention.key), ("value", attention.value)):
+        if side.has_operands:
+            numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
+            found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
+    fragments = attention.fragments
+    if fragments and layout.key.rotation.is_hadamard:
+        found.append(Constant("key_query_rotation", f"{hadamard_source(layout.key)}[:, _key_places()].contiguous()"))
+    if fragments and fragments.pairs.has_operands:
+        numbers = ", VALUE_PAIR_NUMBERS" if fragments.pairs.looks_up else ""
+        found.append(Constant("value_pair_operands", f"_operands(device, VALUE_PAIR_OPERANDS{numbers})"))
+    return tuple(found)
