@@ -84,7 +84,7 @@ SIDES = {
 }
 
 
-@pytest.mark.parametrize(("key", "value"), itertools.product(SIDES, SIDES))
+@pytest.mark.parametrize(("key", "value"), list(itertools.product(SIDES, SIDES)))
 def test_assembly_is_asked_for_by_what_it_holds(key, value, monkeypatch):
     """The conversion from e4m3 is newer than the rest."""
     text = json.dumps({"tqgen": 1, "name": "asking", "head_dim": 64, "key": SIDES[key], "value": SIDES[value]})
@@ -102,24 +102,42 @@ def test_assembly_is_asked_for_by_what_it_holds(key, value, monkeypatch):
     ("sequences", "heads", "length", "queries", "splits"),
     [
         # 132 processors hold 528 programs; one has 8 or 16 query rows of a KV head, of 8, and steps of 128 tokens
-        (1, 32, 32768, 1, 66),
+        (1, 32, 32768, 1, 64),
         (1, 32, 2048, 1, 16),
         (1, 32, 2049, 1, 17),
         (1, 32, 1, 1, 1),
         (32, 32, 8192, 1, 2),
         (128, 32, 8192, 1, 1),
-        (1, 128, 32768, 1, 66),
-        # more rows: up to 64 of a program, and steps of 32 tokens
-        (1, 32, 32768, 5, 66),
+        (1, 128, 32768, 1, 64),
+        # more rows: 264 programs, up to 64 rows of each, and steps of 32 tokens
+        (1, 32, 32768, 5, 32),
         (1, 32, 100, 5, 4),
-        (1, 32, 32768, 17, 33),
+        (1, 32, 32768, 17, 16),
         (0, 32, 32768, 1, 256),
     ],
 )
-def test_splits_fill_the_gpu_once(machine, sequences, heads, length, queries, splits):
+def test_splits_of_a_gpu(machine, sequences, heads, length, queries, splits):
     machine((9, 0))
     found = shipped("mse4_v4").decode_num_splits(sequences, heads, 8, length, CUDA, queries_per_sequence=queries)
     assert found == splits
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 3, 7, 20, 32, 50, 64, 100, 256])
+@pytest.mark.parametrize("length", [128, 1000, 8192, 32768, 131072])
+@pytest.mark.parametrize("name", ["mse4_v4", "fp8_v4", "mse4_v4_aos"])
+def test_no_other_number_of_splits_is_done_sooner(machine, name, sequences, length):
+    machine((9, 0))
+    module = shipped(name)
+    _, tokens, _, held = module._few_tile(4)
+    steps, at_once = -(-length // tokens), 132 * held
+
+    def time(splits):
+        """Waves of programs, times the steps of each and two more."""
+        return -(-8 * sequences * splits // at_once) * (-(-steps // splits) + 2)
+
+    found = module.decode_num_splits(sequences, 32, 8, length, CUDA)
+    few_waves = [splits for splits in range(1, steps + 1) if splits == 1 or 8 * sequences * splits <= 4 * at_once]
+    assert (time(found), found) == min((time(splits), splits) for splits in few_waves)
 
 
 def test_splits_without_a_gpu():
@@ -130,7 +148,7 @@ def test_query_rows_of_a_program():
     module = shipped("mse4_v4")
     rows = (1, 8, 9, 16, 17, 32, 33, 64, 65, 1000)
     assert [module._attention_tile(n)[0] for n in rows] == [8, 8, 16, 16, 32, 32, 64, 64, 64, 64]
-    assert [module._few_columns(n) for n in (1, 8, 9, 16)] == [8, 8, 16, 16]
+    assert [module._few_tile(n)[0] for n in (1, 8, 9, 16)] == [8, 8, 16, 16]
 
 
 @pytest.mark.parametrize(

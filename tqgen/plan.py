@@ -262,7 +262,9 @@ class AttentionPlan:
     query_chunk: int  # rows of the rotation at a time
     query_masked: bool
     exponent_limit: int  # of the power of two that is taken out of a value's scale
-    programs_per_processor: int
+    programs_per_processor: int  # that one holds at once
+    steps_of_a_program: int  # what a program does once takes as long as so many steps of its loop
+    most_waves: int  # of programs, among which the number of splits is chosen
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time
     merge_splits: int  # the most splits of one query row that the merge takes at a time

@@ -25,8 +25,11 @@ QUERY_CHUNK = 32
 # Weights are probability * scale relative to the largest such product; the sum of the probabilities alone, which may be
 # 2**60 times larger, must stay finite for any number of tokens.
 EXPONENT_LIMIT = 60
-# Programs that a multiprocessor holds at once, about: splits are made to fill the device once.
-PROGRAMS_PER_PROCESSOR = 4
+# Programs of 4 warps that a multiprocessor holds at once, by the registers of compiled kernels.
+PROGRAMS_PER_PROCESSOR = 2
+# Of 32 x 8,192 and 1 x 32,768 tokens 32 and 4 steps took 123 and some 24 us, when more was done once: some 3 steps.
+STEPS_OF_A_PROGRAM = 2
+MOST_WAVES = 4
 INVARIANT_SPLIT = 1024
 INVARIANT_MERGE = 16
 MERGE_MANY_ROWS = 4096
@@ -54,6 +57,8 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         query_masked=layout.key.head_dim % chunk != 0,
         exponent_limit=EXPONENT_LIMIT,
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
+        steps_of_a_program=STEPS_OF_A_PROGRAM,
+        most_waves=MOST_WAVES,
         invariant_split=INVARIANT_SPLIT,
         invariant_merge=INVARIANT_MERGE,
         merge_many_rows=MERGE_MANY_ROWS,
