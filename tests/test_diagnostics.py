@@ -54,6 +54,13 @@ def as_comment(diagnostics):
     return lines
 
 
+@pytest.mark.parametrize(("option", "meant"), [("key.bit", "key.bits"), ("keyy", "key"), ("head_dims", "head_dim")])
+def test_an_option_with_a_misspelt_key_is_told_the_whole_path(option, meant):
+    """What the file has under the right key is to be replaced, not removed."""
+    [found] = diagnostics_of(GOOD, {option: "2", "name": "mine"})
+    assert (found.code, found.place.file, found.help) == ("TQ2002", "--set", f"did you mean `{meant}`?")
+
+
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_bad_spec_gives_exactly_the_problems_in_its_comment(path):
     expected = expectation(path)

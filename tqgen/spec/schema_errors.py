@@ -145,7 +145,11 @@ class _Problem:
         label = ""
         close = hints.meant(key, known)
         if close and close in present:
-            help = f"`{close}` is there already: remove one of the two"
+            # a key of the command line stands for what the file has, one of the file stands beside it
+            places = [self.document.place((*parent, one), "key") for one in (key, close)]
+            other = places[0].file != places[1].file
+            path = dotted((*parent, close))
+            help = f"did you mean `{path}`?" if other else f"`{close}` is there already: remove one of the two"
         elif close:
             help, self.suggested = f"did you mean `{close}`?", close
         elif parent == ("block",) and key in SHORTHANDS:
