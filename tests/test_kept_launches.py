@@ -91,6 +91,7 @@ def made(request, monkeypatch):
             workspace=torch.zeros(1000),
             num_splits=2,
         ),
+        "rotate_attention_output": dict(output=torch.zeros(3, 2 * HEADS, D)),
     }
     if "center" not in SPECS[request.param]:
         calls["decode_attention, all it has"] = dict(
@@ -124,10 +125,11 @@ def same(left, right):
 # What each call makes anew, and what of that it returns.
 FRESH = {
     ("unpack sequences", "_unpack_kernel"): {"key_ptr", "value_ptr"},
+    ("rotate_attention_output", "_rotate_output_kernel"): {"result_ptr"},
     ("decode_attention, all it has", "_decode_kernel"): {"partial_ptr", "lse_ptr"},
     ("decode_attention, all it has", "_merge_kernel"): {"partial_ptr", "lse_ptr", "output_ptr", "output_lse_ptr"},
 }
-RETURNED = {"key_ptr", "value_ptr", "output_ptr", "output_lse_ptr"}
+RETURNED = {"key_ptr", "value_ptr", "output_ptr", "output_lse_ptr", "result_ptr"}
 
 
 def test_a_second_call_starts_what_the_first_one_searched(made):
@@ -167,7 +169,7 @@ def variants(argument, tensor):
     yield "alignment", at(tensor, step)
     if tensor.dtype == torch.int64:
         yield "dtype", tensor.int()
-    if argument in {"key", "value"}:
+    if argument in {"key", "value", "output"}:
         yield "dtype", tensor.bfloat16()
         yield "strides", torch.zeros(tensor.shape[0], tensor.shape[1] + 1, tensor.shape[2])[:, 1:]
     if argument == "kv_cache":
