@@ -18,11 +18,6 @@ class RunFieldPlan:
     words: int  # 32-bit words that hold the run where its items are neighbours and aligned; 0: four loads
 
     @property
-    def needs_token(self) -> bool:
-        """Whether an item is looked for in the word around it."""
-        return not self.words and self.item_bytes == 2
-
-    @property
     def raw(self) -> tuple[str, ...]:
         """Names of what is loaded."""
         return (self.name,) if self.words else tuple(f"{self.name}_{n}" for n in range(4))
@@ -37,13 +32,24 @@ class RunPlan:
     num_bytes: int
     piece_words: int  # 32-bit words that one load brings, where units are words
     pieces: int  # such loads
-    units_of_run: tuple[str, ...]  # source of each unit over `low` and `high`, 64 bits each; none: units are words
-    alignment: int  # of a run's address, in bytes
+    around: int  # 32-bit words that are loaded around the run where units are not words
+    optional: bool  # of these, the last holds nothing of a run that starts with a word
+    shifted: bool  # a run may start in the middle of a word
+    units_of_run: tuple[str, ...]  # source of each unit over word_0.. and `shift`; none: units are words
     tokens: int  # of one warp in one step
     masked: bool  # values are read only where there is a token, since other codes may stand for NaN
     code: str  # source over `thread` and `place`: the code in the row's bytes
     element: str  # source over `code`
     fields: tuple[RunFieldPlan, ...]
+
+    def raw(self, name: str) -> tuple[str, ...]:
+        """Names of what is loaded of the run `name`."""
+        return tuple(f"{name}_{n}" for n in range(self.around)) if self.around else (name,)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Names of the words around a run."""
+        return self.raw("word")
 
     @property
     def assembled(self) -> str:
@@ -100,17 +106,20 @@ class FragmentPlan:
     warps: int
     most_rows: int  # query rows of one KV head up to which this form is taken
     condition: str  # source over block_size, num_kv_heads and alignment: which caches it can read
+    values_ahead: bool  # values are loaded a step ahead, as keys and metadata are
     query_chunk: int  # rows of the query's rotation at a time
     smallest_exponent: int
     largest_exponent: int
     programs_per_processor: int
 
     @property
-    def raw(self) -> tuple[str, ...]:
-        """Names of what a thread loads for one step."""
-        fields = tuple(name for field in self.key.fields + self.value.fields for name in field.raw)
-        return (*fields, *(f"key_{n}" for n in range(4)), *(f"value_{n}" for n in range(8)))
+    def raw_ahead(self) -> tuple[str, ...]:
+        """Names of what a thread loads a step ahead."""
+        fields = [name for field in self.key.fields + self.value.fields for name in field.raw]
+        keys = [name for n in range(4) for name in self.key.raw(f"key_{n}")]
+        return (*fields, *keys, *(self.raw_values if self.values_ahead else ()))
 
     @property
-    def needs_token(self) -> bool:
-        return any(field.needs_token for field in self.key.fields + self.value.fields)
+    def raw_values(self) -> tuple[str, ...]:
+        """Names of what a thread loads of values for one step."""
+        return tuple(name for n in range(8) for name in self.value.raw(f"value_{n}"))

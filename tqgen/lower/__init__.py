@@ -145,10 +145,8 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     fragments = attention.fragments
     if fragments:
         found.add("fragments")
-        around = (fragments.key, fragments.value)
-        words_around = any(not field.words for side in around for field in side.fields)
-        if words_around or any(side.units_of_run for side in around):
-            found.add("bytes")
+        if any("_funnel" in unit for side in (fragments.key, fragments.value) for unit in side.units_of_run):
+            found.add("funnel")
     return frozenset(found)
 
 

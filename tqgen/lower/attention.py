@@ -125,7 +125,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         scale=folding.scale,
         zero=folding.zero,
         normalised=folding.normalised,
-        squares_per_one=ptx.SQUARES_PER_ONE,
+        squares_per_one=expansion.squares_per_one,
     )
 
 

@@ -26,9 +26,8 @@ RUN = 4  # neighbouring tokens of a thread, which must lie in one block
 THREADS_OF_ROW = {"key": 4, "value": 8}
 HEAD_DIMS = (64, 128, 256)
 ALIGNMENT = 16  # bytes, that this form asks of a cache; those of `allocate` have it
-WINDOW = 8  # bytes that are read at once around runs that do not start at a word
-MOST_BYTES = 2 * WINDOW  # of a run that is not whole words
-MOST_UNITS = 4  # of such a run
+WORD = 4  # bytes
+MOST_UNITS = 4  # of a run that is not whole words
 MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
 # Weights are probability * scale. The scale's power of two moves into the exponential, between these: a sum of
 # probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
@@ -61,10 +60,9 @@ def fragment_plan(
         return None  # its powers of two go beyond what weights and exponentials can share
     # There is a block to read where a position has none.
     conditions = ["kv_cache.shape[0] > 0", f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
-    around = [side.units_of_run or any(field.needs_token for field in side.fields) for side in (key, value)]
-    if any(around):
-        # Windows around bytes stay inside a block that is made of whole windows.
-        conditions.append(f"({layout.end.source()}) % {WINDOW} == 0")
+    if key.around or value.around:
+        # Words around bytes stay inside a block that is made of whole words.
+        conditions.append(f"({layout.end.source()}) % {WORD} == 0")
     return FragmentPlan(
         why="few query rows: operands are expanded in the registers that tensor cores take them from",
         key=key,
@@ -74,6 +72,8 @@ def fragment_plan(
         warps=WARPS,
         most_rows=MOST_ROWS,
         condition=" and ".join(conditions),
+        # Words around runs, and metadata of which each takes a register, leave none for values.
+        values_ahead=not key.shifted and all(field.words for field in key.fields + value.fields),
         query_chunk=min(
             layout.key.head_dim,
             QUERY_BYTES // (layout.key.head_dim * (4 if plans["key"].rotation.kind == "matrix" else 2)),
@@ -95,8 +95,9 @@ def run_plan(
     num_bytes = run * bits // 8
     alignment = math.gcd(fields["codes"].alignment, num_bytes)
     whole_words = alignment % 4 == 0 and per_unit * bits == 32
-    if not whole_words and (alignment < 2 or num_bytes > MOST_BYTES or run // per_unit > MOST_UNITS):
+    if not whole_words and (alignment < 2 or run // per_unit > MOST_UNITS):
         return None
+    shifted = alignment % WORD != 0
     metadata = tuple(run_field(fields[field.title.partition(".")[2]], field) for field in plan.metadata)
     if any(not field.words and fields[field.short].alignment % min(field.item_bytes, 4) for field in metadata):
         return None
@@ -108,8 +109,10 @@ def run_plan(
         num_bytes=num_bytes,
         piece_words=min(alignment, ALIGNMENT) // 4 if whole_words else 0,
         pieces=max(1, num_bytes // alignment) if whole_words else 0,
-        units_of_run=() if whole_words else units_of_run(run // per_unit, per_unit * bits),
-        alignment=alignment,
+        around=0 if whole_words else -(-(num_bytes + 2 * shifted) // WORD),
+        optional=shifted and num_bytes % WORD == 0,
+        shifted=shifted,
+        units_of_run=() if whole_words else units_of_run(run // per_unit, per_unit * bits // 8, shifted),
         tokens=TOKENS,
         masked=side.name == "value" and tile.format != "",
         code=f"thread * {run} + {within}",
@@ -143,15 +146,21 @@ def _expansion(side: Side, tile: AttentionSidePlan) -> ptx.Expansion | None:
     return paired_expansion(tile.bits, folding.numbers)
 
 
-def units_of_run(units: int, bits: int) -> tuple[str, ...]:
-    """Source of each unit of `bits` bits, over the run's first and second 64 bits; bits above a unit do not count."""
+def units_of_run(units: int, num_bytes: int, shifted: bool) -> tuple[str, ...]:
+    """Source of each unit of so many bytes, over the words around the run; bits above a unit do not count.
+
+    A run that may start in the middle of a word starts at bit `shift` of the first one, 0 or 16. Either way a unit lies
+    in the same two words, so that one shift of 64 bits brings it down.
+    """
     found = []
-    for first in range(0, units * bits, bits):
-        place, half = first % 64, ("low", "high")[first // 64]
-        source = f"({half} >> {place})" if place else half
-        if place + bits > 64:
-            source = f"({source} | high << {64 - place})"
-        found.append(f"{source}.to(tl.int32)")
+    for start in range(0, units * num_bytes, num_bytes):
+        word, bit = start // WORD, start % WORD * 8
+        if shifted:
+            found.append(f"_funnel(word_{word}, word_{word + 1}, shift{f' + {bit}' if bit else ''})")
+        elif bit + 8 * num_bytes > 32:
+            found.append(f"_funnel(word_{word}, word_{word + 1}, {bit})")
+        else:
+            found.append(f"word_{word} >> {bit}" if bit else f"word_{word}")
     return tuple(found)
 
 
