@@ -150,17 +150,18 @@ def units_of_run(units: int, num_bytes: int, shifted: bool) -> tuple[str, ...]:
     """Source of each unit of so many bytes, over the words around the run; bits above a unit do not count.
 
     A run that may start in the middle of a word starts at bit `shift` of the first one, 0 or 16. Either way a unit lies
-    in the same two words, so that one shift of 64 bits brings it down.
+    in the same word or two, so that one shift brings it down.
     """
     found = []
     for start in range(0, units * num_bytes, num_bytes):
-        word, bit = start // WORD, start % WORD * 8
-        if shifted:
-            found.append(f"_funnel(word_{word}, word_{word + 1}, shift{f' + {bit}' if bit else ''})")
-        elif bit + 8 * num_bytes > 32:
-            found.append(f"_funnel(word_{word}, word_{word + 1}, {bit})")
+        word, bit = start // WORD, 8 * (start % WORD)
+        distance = str(bit or "") if not shifted else f"shift + {bit}" if bit else "shift"
+        if bit + 16 * shifted + 8 * num_bytes > 8 * WORD:
+            found.append(f"_funnel(word_{word}, word_{word + 1}, {distance})")
+        elif distance:
+            found.append(f"word_{word} >> " + (f"({distance})" if " " in distance else distance))
         else:
-            found.append(f"word_{word} >> {bit}" if bit else f"word_{word}")
+            found.append(f"word_{word}")
     return tuple(found)
 
 
