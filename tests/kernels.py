@@ -70,13 +70,13 @@ def with_tile(plan: ModulePlan, tile: str) -> ModulePlan:
 def kernels_of(text: str, tile: str = "small") -> Kernels:
     """The kernels of a spec's text, in launches as `with_tile` has them.
 
-    Which form of a product's operands Triton's version asks for is taken in turns, too.
+    How many places of a sum a thread brings, which is a choice by Triton's version, takes turns, too.
     """
     layout = resolve(parse_spec(text, "matrix.yaml"))
     plan = with_tile(lower(layout, f"{layout.name}.yaml"), tile)
     module = load(layout.name, plan)
     if hasattr(module, "OPERAND_WIDTHS"):
-        module.OPERAND_WIDTHS = (4, 4) if tile == "large" else (2, 4)
+        module.OPERAND_WIDTHS = (4, 2) if tile == "large" else (2, 4)
     return Kernels(text, layout, plan, module)
 
 

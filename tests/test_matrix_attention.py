@@ -11,6 +11,7 @@ import json
 import numpy as np
 import ptx_machine
 import pytest
+import torch
 from covering import covering
 from kernels import kernels_of
 
@@ -33,14 +34,14 @@ KEYS = {
 }
 VALUES = {
     "uniform4": {"codec": "uniform", "bits": 4},
-    "uniform3": {"codec": "uniform", "bits": 3, "scale": {"dtype": "bf16"}},
+    "uniform3": {"codec": "uniform", "bits": 3, "zero": {"dtype": "bf16"}},
     "uniform2": {"codec": "uniform", "bits": 2, "zero": {"dtype": "fp32"}},
     "symmetric4": {"codec": "uniform", "bits": 4, "symmetric": True},
     "symmetric3": {"codec": "uniform", "bits": 3, "symmetric": True},
     "mse4": {"codec": "mse", "bits": 4, "norm_correction": "store"},
     "mse4_load": {"codec": "mse", "bits": 4, "norm_correction": "load"},
     "mse3": {"codec": "mse", "bits": 3},
-    "mse2": {"codec": "mse", "bits": 2, "norm": {"dtype": "bf16"}},
+    "mse2": {"codec": "mse", "bits": 2},
     "halves": {"codec": "uniform", "bits": 4, "packing": "halves"},
     "e4m3": {"codec": "fp8", "scale": {}},
     "e5m2": {"codec": "fp8", "format": "e5m2"},
@@ -58,8 +59,8 @@ AXES = {
     "key.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
     "value.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
     "center": ("none", "key", "value"),
-    # few query rows have a kernel of their own, up to 8 and up to 16; of many, a tile takes 32 or 64
-    "group": ("1", "5", "12", "20"),
+    # few query rows have a kernel of their own, up to 8 and up to 16; of many, a program takes up to 64
+    "group": ("1", "5", "12", "24"),
     "queries": ("1", "3"),
     "form": attention.FORMS,
     "lengths": ("70-0-16", "17-33-1", "5-48-97"),
@@ -160,3 +161,59 @@ def test_attention(row, monkeypatch, tally):
         result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call_of(row))
     assert result.ok, f"{row}\n{text}\n{result}"
     tally("interpreter", cells=1, values=row, wanted=AXES)
+
+
+MERGED = {"none": {}, "hadamard": {"center": True}, "matrix": {"center": True}}
+
+
+@pytest.mark.parametrize("rotation", MERGED)
+@pytest.mark.parametrize("splits", [1, 2, 3, 5])
+def test_splits_are_merged_some_at_a_time(splits, rotation, tally):
+    """Query rows one by one, two splits at once: all of them, some that are left over, and empty ones at the end."""
+    value = {"codec": "uniform", "bits": 4, "rotation": rotation, **MERGED[rotation]}
+    spec = {"tqgen": 1, "name": "merging", "head_dim": 16, "key": {"codec": "mse", "bits": 4}, "value": value}
+    kernels = kernels_of(json.dumps(spec))
+    options = {"num_splits": splits, "sinks": True} if rotation == "none" else {"num_splits": splits}
+    call = attention.Call(group=2, queries=2, lengths=(splits * 64 - 3, 65), options=options)
+    cell = Cell(block="b16", heads="h2", places="edges")
+    result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
+    assert result.ok, str(result)
+    tally("interpreter", cells=1)
+
+
+@pytest.mark.parametrize("value", ["uniform4", "mse4"])
+@pytest.mark.parametrize("group", [4, 24])
+@pytest.mark.parametrize("size", [1e-37, 1e-20, 1e18])
+def test_sums_stay_finite_whatever_the_size_of_values(size, group, value):
+    """A scale's power of two goes into exponentials, of which the sum alone must neither overflow nor vanish."""
+    side = {"uniform4": {"codec": "uniform", "bits": 4, "scale_floor": 2e-38}, "mse4": {"codec": "mse", "bits": 4}}[
+        value
+    ]
+    name = "norm" if value == "mse4" else "scale"
+    side |= {name: {"dtype": "bf16"}} | ({"zero": {"dtype": "bf16"}} if name == "scale" else {})
+    spec = {"tqgen": 1, "name": "sized", "head_dim": 64, "key": {"codec": "mse", "bits": 4}, "value": side}
+    module, where = kernels_of(json.dumps(spec)).module, verify.device()
+    cache = module.allocate(8, 16, 1, device=where)
+    vectors = torch.randn(2, 128, 1, 64, generator=torch.Generator().manual_seed(1)).to(where)
+    module.store(vectors[0], vectors[1] * size, cache, torch.arange(128, device=where))
+    table, lengths = torch.arange(8, dtype=torch.int32)[None].to(where), torch.tensor([128], dtype=torch.int32).to(
+        where
+    )
+    output = module.decode_attention(vectors[0, :group].view(1, group, 64), cache, table, lengths)
+    assert output.isfinite().all() and output.abs().max() <= 4 * size
+
+
+@pytest.mark.parametrize(("side", "head_dim"), [("key", 128), ("value", 256)])
+def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
+    """Runs of 12 bytes at even addresses, the last of which ends two bytes before its block does."""
+    other = {"key": "value", "value": "key"}[side]
+    codes = {"codec": "mse", "bits": 3}
+    fields = [f"{other}.codes", f"{other}.norm", f"{side}.codes", f"{side}.norm"]
+    block = {"regions": [{"name": "all", "order": ["token", "head", "field"], "fields": fields}]}
+    spec = {"tqgen": 1, "name": "near", "head_dim": head_dim, side: codes, other: {**codes, "bits": 4}, "block": block}
+    kernels = kernels_of(json.dumps(spec))
+    assert kernels.plan.attention.fragments
+    call = attention.Call(group=2, queries=1, lengths=(32,), options={})
+    cell = Cell(block="b16", heads="h2", places="edges", cache="padded")
+    result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
+    assert result.ok, str(result)

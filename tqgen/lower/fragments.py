@@ -56,7 +56,7 @@ def fragment_plan(
     value = run_plan(layout, layout.value, plans["value"], tiles["value"], pairs)
     if key is None or value is None:
         return None
-    if any(field.short == "scale" and field.dtype == "fp32" for field in value.fields):
+    if any(field.short != "zero" and field.dtype != "fp16" for field in value.fields):
         return None  # its powers of two go beyond what weights and exponentials can share
     # There is a block to read where a position has none.
     conditions = ["kv_cache.shape[0] > 0", f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]

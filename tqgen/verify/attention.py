@@ -82,7 +82,7 @@ def call_of(layout: Layout, cell: Cell) -> Call:
         options["num_splits"] = 1
     elif splits:
         options.update({"num_splits": 3} if splits == 1 else {"batch_invariant": True})
-    group, queries = int(rng.choice([1, 4, 5, 20])), int(rng.choice([1, 1, 3]))
+    group, queries = int(rng.choice([1, 4, 5, 24])), int(rng.choice([1, 1, 3]))
     form = FORMS[int(rng.integers(1, 3))] if rng.random() < 0.3 else FORMS[0]
     if rng.random() < 0.3:
         options["softmax_scale"] = 0.07
@@ -115,7 +115,7 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, 
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
     # Few and many query rows have kernels of their own, both of which must reach blocks that are far away.
-    groups = (4, 20) if cell.places == "far" else (call.group,)
+    groups = (4, 24) if cell.places == "far" else (call.group,)
     for group in groups:
         shape = (len(call.lengths) * call.queries, heads * group, layout.key.head_dim)
         query = vectors("normal", shape, layout.key, cell.dtype, seed_of(cell) + 1)
