@@ -46,7 +46,7 @@ def load(name: str, plan: ModulePlan) -> ModuleType:
     return verify.load_module(name, emit.draft(plan))
 
 
-SPLIT_AT = 64  # positions: whole steps of every tile
+SPLIT_AT = 128  # positions: whole steps of every tile
 FEW_MERGED = 24  # query rows of which each has a program of the merge; a launch of them takes a second here
 
 
@@ -54,12 +54,12 @@ def with_tile(plan: ModulePlan, tile: str) -> ModulePlan:
     """The plan with sizes that launches of tests reach, so that both sides of every such choice are run.
 
     With the tile `large`, every store, unpack and merge is launched as those of many tokens are, and where quads hold
-    rows, with as many rows a program as on a GPU. Splits at fixed positions are shorter than the sequences of tests.
+    rows, with about as many rows a program as on a GPU. Splits at fixed positions are shorter than sequences of tests.
     """
     large = tile == "large"
     changed: dict[str, Any] = {}
     if large:
-        changed = {"store_large_rows": 1, "interpreted_rows": plan.store_small.rows}
+        changed = {"store_large_rows": 1, "interpreted_rows": plan.unpack.rows}
     if plan.attention:
         merged = {"merge_many_rows": 1} if large else {"merge_many_rows": FEW_MERGED, "merge_splits": 2}
         changed["attention"] = dataclasses.replace(plan.attention, invariant_split=SPLIT_AT, **merged)

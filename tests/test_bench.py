@@ -7,6 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -259,3 +260,72 @@ def test_the_script_merges_and_renders(tmp_path, monkeypatch):
     assert "| b | 10.0 us | 30.0 us | 40 MB | 100% | 1.00x | 100 us | 10.00x |" in text
     assert ET.fromstring((tmp_path / "speed.svg").read_text()) is not None
     assert {speed.small(case).kernel for case in speed.cases_of(layout_of("mse4_v4"))} == set(cases.KERNELS)
+
+
+class FakeEvent:
+    """Stands for `torch.cuda.Event`: time passes with the calls that are made between two of them."""
+
+    clock = 0.0  # milliseconds
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = FakeEvent.clock
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+class FakeGraph:
+    """Stands for `torch.cuda.CUDAGraph`: a replay takes as long as what was captured."""
+
+    def __enter__(self):
+        self.began = FakeEvent.clock
+
+    def __exit__(self, *_):
+        self.took = FakeEvent.clock - self.began
+
+    def replay(self):
+        FakeEvent.clock += self.took
+
+    def reset(self):
+        self.took = None
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A GPU that takes 0.03 milliseconds for each call; the clock of Python is the same."""
+
+    def call(*_, **__):
+        FakeEvent.clock += 0.03
+
+    fakes = {"Event": FakeEvent, "CUDAGraph": FakeGraph, "graph": lambda graph: graph, "synchronize": lambda: None}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: FakeEvent.clock / 1e3)
+    return call
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_times_are_those_of_one_call_in_microseconds(clock, count):
+    assert timing.in_graph([clock] * count) == pytest.approx(30)
+    assert timing.from_python([clock] * count) == pytest.approx(30)
+
+
+def test_the_copy_bandwidth_counts_what_is_read_and_written(clock, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8000, 0))
+    monkeypatch.setattr(torch, "zeros", lambda count, **_: SimpleNamespace(copy_=clock, count=count))
+    monkeypatch.setattr(torch, "neg", clock)
+    # a quarter of what is free, 2,000 bytes, read and written in 30 microseconds
+    assert timing.copy_bandwidth() == pytest.approx(4000 / 30e-6)
+
+
+@pytest.mark.parametrize(
+    ("one", "l2_bytes", "count", "cold"), [(100, 1000, 21, True), (3000, 1000, 2, True), (9, 1000, 32, False)]
+)
+def test_inputs_exceed_the_cache_together(one, l2_bytes, count, cold):
+    assert kernels.sets(one, l2_bytes) == (count, cold)

@@ -66,6 +66,13 @@ def test_scores_that_exp_cannot_hold():
     assert logarithm.item() == pytest.approx(4000 + math.log(1 + math.exp(-1)))
 
 
+def test_sinks_that_exp_cannot_hold():
+    query, keys = np.full((1, 2, 1), 1.0), np.array([[[1000.0]], [[1.0]]])
+    output, logarithm = attend(query, keys, np.ones((2, 1, 1)), 1.0, sinks=np.array([1001.0, 3000.0]))
+    assert output[0, 0, 0] == pytest.approx(1 / (1 + math.e)) and output[0, 1, 0] == 0
+    assert logarithm[0] == pytest.approx([1000 + math.log(1 + math.e), 3000])
+
+
 def test_heads_must_be_grouped_evenly():
     with pytest.raises(ValueError, match="5 query heads"):
         attend(np.zeros((1, 5, 2)), np.zeros((1, 2, 2)), np.zeros((1, 2, 2)), 1.0)

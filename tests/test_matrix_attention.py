@@ -63,7 +63,7 @@ AXES = {
     "group": ("1", "5", "12", "24"),
     "queries": ("1", "3"),
     "form": attention.FORMS,
-    "lengths": ("70-0-16", "17-33-1", "5-48-97"),
+    "lengths": ("70-0-16", "17-135-1", "5-48-97"),
     "window": ("none", "1", "18", "60"),
     "softcap": ("none", "2.5"),
     "sinks": ("no", "yes"),

@@ -120,11 +120,11 @@ def any_bytes(layout, shape, slots, rng):
     return cache
 
 
-def unpacked_any_bytes(kernels, row):
+def unpacked_any_bytes(kernels, cell, seed):
     """What is unpacked from bytes that no store writes, every code and numbers of every kind, against the reference."""
-    layout, cell = kernels.layout, cell_of(row)
+    layout = kernels.layout
     heads, block_size, where = min(cell.num_kv_heads, 3), min(cell.block_size, 64), verify.device()
-    rng = np.random.default_rng(len(row_name(row)))
+    rng = np.random.default_rng(seed)
     slots = rng.permutation(8 * block_size)[:8].astype(np.int64)
     shape = (8, block_size, heads, layout.slot_bytes)
     cache = any_bytes(layout, shape, slots, rng)
@@ -145,6 +145,6 @@ def unpacked_any_bytes(kernels, row):
 @pytest.mark.parametrize("row", parameters())
 def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally):
     kernels = kernels_of(spec_text(row))
-    result = unpacked_any_bytes(kernels, row)
+    result = unpacked_any_bytes(kernels, cell_of(row), len(row_name(row)))
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=1)

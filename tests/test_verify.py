@@ -11,7 +11,7 @@ from tqgen import manifest, verify
 from tqgen.cli import run
 from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
-from tqgen.verify import cells
+from tqgen.verify import attention, cells
 from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.verify.patterns import PATTERNS, vectors
 from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
@@ -255,6 +255,77 @@ def test_an_unpack_that_walks_sequences_wrongly_is_a_finding(base, right, wrong)
     module = verify.load_module("astray", base.source.replace(right, wrong))
     chosen = [Cell(block="b1"), Cell(block="b24", inputs="sliced")]
     assert {one.launcher for one in failures(base.layout, module, chosen)} == {"unpack"}
+
+
+def _before(tensor):
+    """The number in memory before a tensor's first."""
+    return tensor.as_strided((1,), (1,), tensor.storage_offset() - 1)
+
+
+def _spilling(attend, *given, **options):
+    result = attend(*given, **options)
+    _before(options["out"]).fill_(0)
+    return result
+
+
+def _spilling_workspace(attend, *given, **options):
+    result = attend(*given, **options)
+    _before(options["workspace"]).fill_(0)
+    return result
+
+
+def _times(factor, of):
+    def attention(attend, *given, **options):
+        found = list(attend(*given, **options))
+        found[of].mul_(factor)
+        return tuple(found)
+
+    return attention
+
+
+WRONG_ATTENTION = {
+    "nothing": (lambda attend, *given, **options: attend(*given, **options), ""),
+    "an output that is 2% off": (_times(1.02, 0), "attention output"),
+    "a logarithm that is 1% off": (_times(1.01, 1), "logarithm of the sum"),
+    "an output of its own": (
+        lambda attend, *given, **options: tuple(one.clone() for one in attend(*given, **options)),
+        "not the one that was given",
+    ),
+    "another dtype": (
+        lambda attend, *given, **options: (attend(*given, **options)[0].double(), attend(*given, **options)[1]),
+        "the output is torch.float64",
+    ),
+    "a number before the output": (_spilling, "a number around a buffer"),
+    "a number before the workspace": (_spilling_workspace, "a number around a buffer"),
+    "another block table": (
+        lambda attend, query, cache, table, *given, **options: attend(
+            query, cache, table.roll(1, 0).contiguous(), *given, **options
+        ),
+        "attention output",
+    ),
+    "all scales": (
+        lambda attend, *given, **options: attend(*given, **{**options, "softmax_scale": None}),
+        "attention output",
+    ),
+    "no sinks": (lambda attend, *given, **options: attend(*given, **{**options, "sinks": None}), "attention output"),
+    "no window": (lambda attend, *given, **options: attend(*given, **{**options, "window": None}), "attention output"),
+    "no softcap": (lambda attend, *given, **options: attend(*given, **{**options, "softcap": None}), "logarithm"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_ATTENTION)
+def test_attention_that_is_wrong_is_a_finding(base, fault):
+    wrong, said = WRONG_ATTENTION[fault]
+    module = module_of(base)
+    attend, where = module.decode_attention, verify.device()
+    module.decode_attention = lambda *given, **options: wrong(attend, *given, **options)
+    options = {"window": 9, "softcap": 1.5, "sinks": True, "softmax_scale": 0.3, "num_splits": 1}
+    call = attention.Call(group=2, queries=1, lengths=(16, 13), options=options, sliced=True, buffers=True)
+    try:
+        found = str(attention.attend(base.layout, module, Cell(places="edges", dtype="fp32"), where, call))
+    except ValueError as error:
+        found = str(error)
+    assert (said in found and ": 0 mismatches" not in found) if said else ": 0 mismatches" in found, found
 
 
 def test_a_module_that_accepts_what_does_not_fit_is_a_finding():
