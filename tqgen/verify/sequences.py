@@ -23,7 +23,8 @@ from tqgen.verify.cells import Cell
 from tqgen.verify.trial import DTYPES, SENTINEL, GuardedCache, device_arguments, seed_of
 
 PLACES = frozenset({"shuffled", "consecutive", "edges", "far"})
-MOST_TOKENS = 40  # of a sequence that are unpacked; larger blocks are cut
+# Of a sequence so many tokens are unpacked, and so many token-heads: larger blocks are cut.
+MOST_TOKENS, MOST_ROWS = 40, 160
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def sequences_of(cell: Cell, num_blocks: int) -> Sequences:
     table[0] = table[0, 0]
     table[3, 1] = -1
     held = 3 * size
-    tokens = min(held if cell.inputs == "dense" else max(1, held - 1), MOST_TOKENS)
+    most = min(MOST_TOKENS, max(1, MOST_ROWS // cell.num_kv_heads))
+    tokens = min(held if cell.inputs == "dense" else max(1, held - 1), most)
     lengths = np.array([held, 0, min(tokens - 1, size + size // 2), tokens], dtype=np.int32)
     return Sequences(table, lengths, tokens)
 
