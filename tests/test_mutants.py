@@ -11,7 +11,7 @@ from mutant_trial import QUICK, load_mutant, ordered, who_sees
 
 from tqgen import emit, verify
 
-SAMPLE = 30  # of a family, at most
+SAMPLE = 20  # of a family, at most
 SLICES = 3  # of a sample: a test each
 EXHAUSTIVE_SLICES = 60
 LEAST = 0.4  # of what was drawn that must still be there after kernels have changed: enough for a sample

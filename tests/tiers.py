@@ -43,7 +43,7 @@ TIERS = {
     "compile": Tier(
         "kernels for sm_80, sm_90, sm_100 and gfx942: spills, shared memory, widths, exact arithmetic",
         "every shipped module on every target, where the input dtypes, tiles and spaces take turns; of the specs that "
-        "have every pair of what concerns one side every third: a kernel takes one to five seconds; the rest is left "
+        "have every pair of what concerns one side every fourth: a kernel takes one to five seconds; the rest is left "
         "to -m exhaustive",
     ),
     "mutants": Tier(

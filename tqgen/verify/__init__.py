@@ -142,7 +142,7 @@ def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, l
     if hasattr(module, "rotate_attention_output") and cell.places != "many":
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
         outcomes.append(_guarded(cell, "rotate_attention_output", work))
-    if hasattr(module, "decode_attention") and cell.places in attention.PLACES:
+    if hasattr(module, "decode_attention") and attention.is_for(cell):
         outcomes.append(_guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where)))
     return outcomes
 

@@ -61,6 +61,11 @@ class Call:
         return np.arange(self.queries) >= np.broadcast_to(fewer, (len(self.lengths), 1))
 
 
+def is_for(cell: Cell) -> bool:
+    """Whether a cell asks for attention: it does not depend on the space to unpack to, so of far blocks one does."""
+    return cell.places in PLACES and (cell.places != "far" or cell.space == "model")
+
+
 def call_of(layout: Layout, cell: Cell) -> Call:
     """The call of a cell: every option is drawn on its own, from the cell's id, so that cells cover pairs of them."""
     rng = np.random.default_rng(zlib.crc32(f"attention {cell.id}".encode()))
@@ -117,7 +122,8 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, 
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
     # Few and many query rows have kernels of their own, both of which must reach blocks that are far away.
-    groups = (4, 12) if cell.places == "far" else (call.group,)
+    both = (4, 12) if hasattr(module, "_decode_few_kernel") else (12,)
+    groups = both if cell.places == "far" else (call.group,)
     for group in groups:
         shape = (len(call.lengths) * call.queries, heads * group, layout.key.head_dim)
         query = vectors("normal", shape, layout.key, cell.dtype, seed_of(cell) + 1)
