@@ -34,9 +34,13 @@ from tqgen.layout import Layout  # noqa: E402
 
 SETTING = cases.Setting()
 TOKENS = {"store": (1, 16, 256, 1024, 65536), "unpack": (65536,)}
-BATCHES = ((1, 32768), (32, 8192), (128, 1024))
+BATCHES = ((1, 8192), (1, 32768), (1, 131072), (8, 8192), (32, 8192), (128, 1024))
 SECONDS = 0.06  # of replays of one graph
-SHOWN = {"store": ("1", "1,024", "65,536"), "unpack": ("65,536",), "decode": ("1 x 32,768", "32 x 8,192")}
+SHOWN = {
+    "store": ("1", "1,024", "65,536"),
+    "unpack": ("65,536",),
+    "decode": ("1 x 8,192", "1 x 32,768", "1 x 131,072", "8 x 8,192", "32 x 8,192", "128 x 1,024"),
+}
 
 
 def cases_of(layout: Layout) -> list[cases.Case]:
