@@ -45,6 +45,19 @@ def pieces_of(spec: str, text: str) -> dict[str, int]:
     return pieces
 
 
+REGISTERS = 65536  # of a multiprocessor of every NVIDIA GPU here; a thread gets them in steps of 8
+
+
+def crowd_of(case: Case, registers: int) -> list[str]:
+    """Whether about as many programs of few query rows fit as splits are made for: one more runs after the others."""
+    fragments = lower(layout_of(case.spec, case.text), "compiled.yaml").attention.fragments
+    fits = REGISTERS // (-(-registers // 8) * 8 * 32 * fragments.warps)
+    planned = fragments.programs_per_processor
+    return (
+        [] if abs(fits - planned) <= 1 else [f"_decode_few_kernel: {fits} programs fit, splits are made for {planned}"]
+    )
+
+
 @functools.cache
 def alignments(spec: str, text: str, block_size: int, heads: int) -> dict[str, int]:
     """What is known of the addresses of each field, in bytes, in blocks that start at multiples of 16."""
@@ -84,6 +97,8 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
             found.append(f"{name}: not correctly rounded: {', '.join(one['inexact'])}")
         if name not in ATTENTION and one["fusible"]:
             found.append(f"{name}: a product and a sum may become one operation")
+        if name == "_decode_few_kernel" and target.is_nvidia and not one["spilled_bytes"]:
+            found += crowd_of(case, one["registers"])
         if name == "_store_kernel" and target.is_nvidia:  # AMD's GPUs take any address
             found += wrong_widths(case, one["stores"])
     return found

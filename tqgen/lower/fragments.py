@@ -32,7 +32,9 @@ MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
 # Weights are probability * scale. The scale's power of two moves into the exponential, between these: a sum of
 # probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -40, 40
-PROGRAMS_PER_PROCESSOR = 4
+# Programs that a multiprocessor has registers for, about: some 128 of a thread, up to 168 where more is needed at one
+# time, and up to 255 for vectors of 256 elements.
+MOST_PROGRAMS, FEWER_PROGRAMS, FEWEST_PROGRAMS = 4, 3, 2
 QUERY_BYTES = 32768  # of shared memory, for the rotation of the query: one round trip to memory for 128 elements
 
 NATURAL = tuple(range(8))
@@ -63,24 +65,28 @@ def fragment_plan(
     if key.around or value.around:
         # Words around bytes stay inside a block that is made of whole words.
         conditions.append(f"({layout.end.source()}) % {WORD} == 0")
+    # Words around runs, and metadata of which each takes a register, leave none for values.
+    values_ahead = not key.shifted and all(field.words for field in key.fields + value.fields)
+    value_pairs = pairs_plan(tiles["value"], pairs)
+    is_small = values_ahead and not value_pairs.looks_up and not any(tile.format for tile in tiles.values())
+    is_long = max(layout.key.head_dim, layout.value.head_dim) > 128
     return FragmentPlan(
         why="few query rows: operands are expanded in the registers that tensor cores take them from",
         key=key,
         value=value,
-        pairs=pairs_plan(tiles["value"], pairs),
+        pairs=value_pairs,
         tokens=TOKENS,
         warps=WARPS,
         most_rows=MOST_ROWS,
         condition=" and ".join(conditions),
-        # Words around runs, and metadata of which each takes a register, leave none for values.
-        values_ahead=not key.shifted and all(field.words for field in key.fields + value.fields),
+        values_ahead=values_ahead,
         query_chunk=min(
             layout.key.head_dim,
             QUERY_BYTES // (layout.key.head_dim * (4 if plans["key"].rotation.kind == "matrix" else 2)),
         ),
         smallest_exponent=SMALLEST_EXPONENT,
         largest_exponent=LARGEST_EXPONENT,
-        programs_per_processor=PROGRAMS_PER_PROCESSOR,
+        programs_per_processor=FEWEST_PROGRAMS if is_long else MOST_PROGRAMS if is_small else FEWER_PROGRAMS,
     )
 
 
