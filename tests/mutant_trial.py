@@ -67,7 +67,10 @@ def ordered(layout: Layout) -> list[Cell]:
     return [*first, *(cell for cell in cells if cell not in first)]
 
 
-ATTENTION = re.compile(r"plan\.attention|_decode_|_merge_|_(load_)?tile_|_expand_|decode_attention")
+ATTENTION = re.compile(
+    r"plan\.attention|_decode_|_merge_|_(load_)?tile_|_expand_|decode_attention"
+    r"|_(load|read)_(run|step)|_(pair_)?numbers_|_(rows|columns)_of_|_by_(row|column|thread)|_operand_place|_stack|_block_of"
+)
 
 
 def who_sees(layout: Layout, module: ModuleType, cells: list[Cell], where: str = "") -> str:
@@ -90,11 +93,39 @@ def who_sees(layout: Layout, module: ModuleType, cells: list[Cell], where: str =
     return "" if ATTENTION.match(where) else _with_ptx(layout, module, cells)
 
 
+# Calls of few query rows, which few of a layout's cells are: with and without assembly, by both orders of operands.
+FEW = Cell(block="b16", heads="h2", places="edges", cache="padded")
+FEW_CALLS = {
+    (4, 2): attention.Call(5, 3, (70, 0, 37), {"window": 18, "num_splits": 3}, "ragged", True, True),
+    (2, 4): attention.Call(4, 1, (135, 16), {}, "own", False, False),
+}
+
+
+def _few_rows(layout: Layout, module: ModuleType) -> str:
+    """Whether attention of few query rows sees a fault, where it has a kernel of its own."""
+    if not hasattr(module, "_decode_few_kernel"):
+        return ""
+    kept = module._has_ptx, module.OPERAND_WIDTHS
+    try:
+        for module.OPERAND_WIDTHS, call in FEW_CALLS.items():
+            module._has_ptx = lambda *_, assembled=module.OPERAND_WIDTHS == (4, 2): assembled
+            with limited(SECONDS), np.errstate(all="ignore"):
+                if not attention.attend(layout, module, FEW, verify.device(), call).ok:
+                    return "decode_attention of few query rows"
+    except Exception as error:  # whatever a wrong kernel raises
+        return f"decode_attention of few query rows: {type(error).__name__}"
+    finally:
+        module._has_ptx, module.OPERAND_WIDTHS = kept
+    return ""
+
+
 def _with_ptx(layout: Layout, module: ModuleType, cells: list[Cell]) -> str:
     """The same of attention as GPUs run it."""
     if not hasattr(module, "_has_ptx"):
         return ""
     ptx_machine.install()
+    if seen := _few_rows(layout, module):
+        return seen
     kept, module._has_ptx = module._has_ptx, lambda *_: True
     try:
         for cell in [cell for cell in cells if cell.places in attention.PLACES][:2]:

@@ -115,3 +115,23 @@ def test_cell(row, request, tally):
     result = unpacked_any_bytes(kernels, cell_of(row), len(request.node.nodeid))
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=2, values=row, wanted=AXES)
+
+
+# What is special of a number, or of all numbers of a vector: each meets every codec and every policy.
+SPECIAL = ("nan", "inf", "huge", "large", "zeros", "negative_zero", "tiny", "subnormal", "ties", "constant")
+
+
+@pytest.mark.parametrize("rotation", ["none", "hadamard"])
+@pytest.mark.parametrize("non_finite", ["propagate", "saturate"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_special_numbers(codec, non_finite, rotation, tally):
+    side = {"codec": "mse" if codec == "mse" else "uniform", "bits": 3, "non_finite": non_finite, "rotation": rotation}
+    side |= {"symmetric": True} if codec == "symmetric" else {}
+    spec = {"tqgen": 1, "name": "quads", "head_dim": 64, "key": side, "value": {"codec": "none"}, "block": "aos"}
+    kernels = kernels_of(json.dumps(spec))
+    assert kernels.plan.quads and kernels.plan.key.quads
+    for number, pattern in enumerate(SPECIAL):
+        cell = Cell(dtype=CELL["dtype"][(number + len(codec)) % 3], pattern=pattern, places="negative", out="ofp32")
+        failures = kernels.failures(cell)
+        assert not failures, described(kernels, failures, f"{__name__}.py", cell)
+    tally("interpreter", cells=len(SPECIAL))
