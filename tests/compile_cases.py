@@ -15,6 +15,7 @@ from matrix import ABSENT, allowed, row_name, side_axes, spec_axes, spec_text
 
 from tqgen import manifest
 from tqgen.inspect import TARGETS
+from tqgen.lower.fragments import MOST_ROWS
 
 DTYPES = ("bf16", "fp16", "fp32")
 TILES = ("few", "many")  # tokens: small tiles and large ones
@@ -36,17 +37,19 @@ class Case:
     block_size: int = 16
     heads: int = 8
     aligned: bool = True
+    group: int | None = None  # query heads of a KV head
 
     @property
     def id(self) -> str:
         parts = [self.spec, self.target, self.dtype, self.tile, self.space]
-        return "-".join(parts if self.aligned else [*parts, "misaligned"])
+        parts += [] if self.aligned else ["misaligned"]
+        return "-".join([*parts, f"group_{self.group}"] if self.group else parts)
 
     @property
     def request(self) -> dict[str, Any]:
         source = {"text": self.text} if self.text else {"module": self.spec}
         launch = {"dtype": self.dtype, "many": self.tile == "many", "space": self.space, "aligned": self.aligned}
-        sizes = {"block_size": self.block_size, "num_kv_heads": self.heads}
+        sizes = {"block_size": self.block_size, "num_kv_heads": self.heads, "group": self.group}
         return {**source, "target": self.target, "launchers": self.launchers, **launch, **sizes}
 
 
@@ -158,9 +161,26 @@ def thinned() -> frozenset[int]:
     return frozenset(chosen)
 
 
+WIDE = ("mse4_v4", "mse3_v3", "fp8_v4", "mse4_v4_aos", "mse4_vmse4")
+
+
+def attention() -> list[Case]:
+    """Decode attention of the most query rows that a program of few rows takes, and of the largest heads."""
+    cases = [Case(name, "sm_90", "bf16", "few", "rotated", (DECODE,), group=MOST_ROWS) for name in WIDE]
+    for name, group in itertools.product(("mse4_v4", "fp8_v4"), (4, MOST_ROWS)):
+        text = manifest.locate(name).read_text(encoding="utf-8").replace("head_dim: 128", "head_dim: 256")
+        cases.append(Case(f"{name}_d256", "sm_90", "bf16", "few", "rotated", (DECODE,), text=text, group=group))
+    return cases
+
+
 def default_cases() -> list[Case]:
     """What is compiled where nobody asks for more."""
-    return [*shipped(), *misaligned(), *(case for number, case in enumerate(other_cases()) if number in thinned())]
+    return [
+        *shipped(),
+        *misaligned(),
+        *attention(),
+        *(case for number, case in enumerate(other_cases()) if number in thinned()),
+    ]
 
 
 def exhaustive_cases() -> list[Case]:

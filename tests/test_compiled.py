@@ -7,7 +7,7 @@ import re
 import compiled_figures
 import pytest
 import triton
-from compile_cases import DECODE, LAUNCH, STORE, Case, default_cases, exhaustive_cases, others, thinned
+from compile_cases import DECODE, LAUNCH, STORE, UNPACK, Case, default_cases, exhaustive_cases, others, thinned
 from compile_server import Compiler
 
 from tqgen import manifest
@@ -52,7 +52,8 @@ def crowd_of(case: Case, registers: int) -> list[str]:
     """Whether about as many programs of few query rows fit as splits are made for: one more runs after the others."""
     fragments = lower(layout_of(case.spec, case.text), "compiled.yaml").attention.fragments
     fits = REGISTERS // (-(-registers // 8) * 8 * 32 * fragments.warps)
-    planned = fragments.programs_per_processor
+    more_rows = case.group is not None and case.group > 8
+    planned = fragments.programs_of_more_rows if more_rows else fragments.programs_per_processor
     return (
         [] if abs(fits - planned) <= 1 else [f"_decode_few_kernel: {fits} programs fit, splits are made for {planned}"]
     )
@@ -80,7 +81,9 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
     layout = layout_of(case.spec, case.text)
     attends = DECODE in case.launchers and layout.key.is_stored and layout.value.is_stored
     launched = {one["kernel"] for one in facts}
-    missing = {"_store_kernel", "_unpack_kernel", *({"_merge_kernel"} if attends else ())} - launched
+    wanted = {launcher: f"_{launcher}_kernel" for launcher in (STORE, UNPACK)}
+    missing = {wanted[one] for one in case.launchers if one in wanted} | ({"_merge_kernel"} if attends else set())
+    missing -= launched
     if attends and not DECODING & launched:
         missing |= DECODING
     if missing:
@@ -93,6 +96,8 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
             found.append(f"{name}: {one['shared_bytes']} bytes of shared memory, {target.shared_bytes} are there")
         if one["crowded"]:
             found.append(f"{name}: {one['crowded']} operands of products are spread over more places than there are")
+        if name == "_decode_few_kernel" and one["exchanges"]:
+            found.append(f"{name}: {one['exchanges']} barriers and accesses of shared memory in its loop")
         if name not in ATTENTION and one["inexact"]:
             found.append(f"{name}: not correctly rounded: {', '.join(one['inexact'])}")
         if name not in ATTENTION and one["fusible"]:
@@ -161,6 +166,11 @@ FAULTS = {
     "an access that is too wide": (r"\bALIGNMENT % 4 == 0", "ALIGNMENT % 2 == 0", "stores 4 bytes of key.codes"),
     "spills": (r"rows, warps = .*", "rows, warps = 64, 1", "are spilled"),
     "shared memory": (r"rows, warps = .*", "rows, warps = 512, 8", "bytes of shared memory"),
+    "a barrier": (
+        r"( +)(accumulator \*= )",
+        r"\1tl.debug_barrier()\n\1\2",
+        "barriers and accesses of shared memory in its loop",
+    ),
 }
 # The module that is made faulty, where it is another: this one keeps a matrix in shared memory.
 FAULTY = {"shared memory": "none_vmse4"}
@@ -173,7 +183,7 @@ def test_faults_are_seen(compiler, fault, tally):
     right = compile_spec(manifest.locate(name)).draft
     source = re.sub(old, new, right)
     assert source != right
-    case = Case(name, "sm_90", "fp32", "few", "rotated", (STORE,))
+    case = Case(name, "sm_90", "fp32", "few", "rotated", (DECODE if fault == "a barrier" else STORE,))
     request = {name: value for name, value in case.request.items() if name != "module"}
     found = wrong(case, compiler.facts(source=source, **request), {})
     assert any(said in text for text in found), found

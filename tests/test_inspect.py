@@ -48,8 +48,15 @@ PTX = """
 
 
 def test_instructions_and_the_largest_loop_are_counted():
-    assert sass.counts(DISASSEMBLED) == (7, 4)
-    assert sass.counts(DISASSEMBLED.replace("BRA 0x20", "BRA 0x40").replace("BRA 0x10", "BRA 0x50")) == (7, 0)
+    assert sass.counts(DISASSEMBLED) == (7, 4, 0)
+    assert sass.counts(DISASSEMBLED.replace("BRA 0x20", "BRA 0x40").replace("BRA 0x10", "BRA 0x50")) == (7, 0, 0)
+
+
+def test_exchanges_in_the_largest_loop_are_counted():
+    exchanging = DISASSEMBLED.replace("IMAD R2, R1, R1, RZ", "BAR.SYNC.DEFER_BLOCKING 0x0")
+    exchanging = exchanging.replace("FADD R3, R2, R1", "@!P0 STS.128 [R2], R4")
+    exchanging = exchanging.replace("LDC R1, c[0x0][0x28]", "LDS R1, [R2]")  # outside
+    assert sass.counts(exchanging) == (7, 4, 2)
 
 
 def test_accesses_belong_to_fields():

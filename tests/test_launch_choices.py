@@ -101,14 +101,14 @@ def test_assembly_is_asked_for_by_what_it_holds(key, value, monkeypatch):
 @pytest.mark.parametrize(
     ("sequences", "heads", "length", "queries", "splits"),
     [
-        # 132 processors hold 528 programs; one has 8 or 16 query rows of a KV head, of 8, and steps of 128 tokens
+        # 132 processors hold 528 programs of 8 query rows of a KV head, of 8, or 264 of 16, with steps of 128 tokens
         (1, 32, 32768, 1, 64),
         (1, 32, 2048, 1, 16),
         (1, 32, 2049, 1, 17),
         (1, 32, 1, 1, 1),
         (32, 32, 8192, 1, 2),
         (128, 32, 8192, 1, 1),
-        (1, 128, 32768, 1, 64),
+        (1, 128, 32768, 1, 32),
         # more rows: 264 programs, up to 64 rows of each, and steps of 32 tokens
         (1, 32, 32768, 5, 32),
         (1, 32, 100, 5, 4),

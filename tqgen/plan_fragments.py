@@ -110,7 +110,8 @@ class FragmentPlan:
     query_chunk: int  # rows of the query's rotation at a time
     smallest_exponent: int
     largest_exponent: int
-    programs_per_processor: int
+    programs_per_processor: int  # of up to 8 query rows, that one holds at once
+    programs_of_more_rows: int
 
     @property
     def raw_ahead(self) -> tuple[str, ...]:

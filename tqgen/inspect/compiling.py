@@ -46,6 +46,7 @@ class Facts:
     shared_bytes: int  # for one program
     instructions: int
     loop: int  # instructions of the largest loop; 0 where there is none, or on a target whose loops are not looked for
+    exchanges: int  # of its instructions, barriers and accesses of shared memory
     per_element: float  # instructions of a thread for one element of a vector; 0 where a launch does not say its tile
     inexact: tuple[str, ...]  # operations on fp32 that are not correctly rounded
     crowded: int  # operands of tensor cores that are spread over more places than there are; Triton 3.6 gets them wrong
@@ -91,6 +92,7 @@ def compiled(launch: Launch, target: Target) -> Facts:
         shared_bytes=int(kernel.metadata.shared),
         instructions=made.instructions,
         loop=made.loop,
+        exchanges=made.exchanges,
         per_element=round((made.loop or made.instructions) * threads / launch.elements, 2) if launch.elements else 0.0,
         inexact=tuple(sorted(set(inexact))),
         crowded=assembly.crowded_operands(kernel.asm["ttgir"]),

@@ -97,12 +97,14 @@ def launches(
     num_kv_heads: int = 8,
     space: str = "model",
     many: bool = False,
+    group: int | None = None,
     aligned: bool = True,
     launchers: tuple[str, ...] = ("store", "unpack", "rotate_attention_output", "decode_attention"),
 ) -> list[Launch]:
     """Launches of a module's launchers, of those of `launchers` that it has.
 
-    `dtype` is that of vectors, inputs and outputs; `many`: of as many tokens as large tiles need; `aligned`: blocks
+    `dtype` is that of vectors, inputs and outputs; `many`: of as many tokens as large tiles need; `group`: query
+    heads of a KV head, few by default, and with `many` more than a program of few query rows takes; `aligned`: blocks
     start at multiples of 16 bytes, as those of `allocate` do; otherwise as badly as a layout of no alignment allows.
     """
     tokens = 4 if not many else 16384 // num_kv_heads + 8
@@ -138,8 +140,8 @@ def launches(
             output = torch.zeros(4, 4 * num_kv_heads, dims["value"], dtype=dtype)
             module.rotate_attention_output(output, **taken("rotate_attention_output"))
         if "decode_attention" in launchers and hasattr(module, "decode_attention"):
-            # few query rows of a KV head, and more than a program of few rows takes
-            query = torch.zeros(2, (32 if many else 4) * num_kv_heads, dims["key"], dtype=dtype)
+            heads = (group or (32 if many else 4)) * num_kv_heads
+            query = torch.zeros(2, heads, dims["key"], dtype=dtype)
             table = torch.zeros(2, 64, dtype=torch.int32)
             lengths = torch.full((2,), 64 * block_size, dtype=torch.int32)
             module.decode_attention(query, kv_cache, table, lengths, **taken("decode_attention"))

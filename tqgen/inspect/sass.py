@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", re.MULTILINE)
+# Threads of a program wait for each other, or give each other what they have through shared memory.
+EXCHANGE = re.compile(r"^(?:@!?U?P\w+ +)?(?:BAR|STS|STSM|LDS|LDSM|ATOMS)\b")
 JUMP = re.compile(r"\bBRA\b.*\b0x([0-9a-f]+)")
 
 
@@ -20,6 +22,7 @@ class Machine:
     stack_bytes: int  # of one thread; more than 0 where registers were spilled
     instructions: int
     loop: int  # instructions of the largest loop, those of loops inside it included; 0 where there is none
+    exchanges: int = 0  # of these, barriers and accesses of shared memory
 
 
 def machine_of(cubin: bytes) -> Machine:
@@ -38,12 +41,14 @@ def machine_of(cubin: bytes) -> Machine:
     return Machine(int(found[1]), int(found[2]), *counts(said))
 
 
-def counts(text: str) -> tuple[int, int]:
-    """Instructions, and those of the largest loop, of disassembled text; what fills up the end is not counted."""
+def counts(text: str) -> tuple[int, int, int]:
+    """Instructions of disassembled text, those of the largest loop, and its barriers and accesses of shared memory.
+
+    What fills up the end is not counted.
+    """
     found = [(int(place, 16), what) for place, what in INSTRUCTION.findall(text)]
     real = [(place, what) for place, what in found if what.split()[0] != "NOP"]
-    loops = [
-        (int(jump[1], 16), place) for place, what in real if (jump := JUMP.search(what)) and int(jump[1], 16) < place
-    ]
-    sizes = [sum(first <= place <= last for place, _ in real) for first, last in loops]
-    return len(real), max(sizes, default=0)
+    jumps = [(int(jump[1], 16), place) for place, what in real if (jump := JUMP.search(what))]
+    loops = [[what for place, what in real if first <= place <= last] for first, last in jumps if first < last]
+    largest = max(loops, key=len, default=[])
+    return len(real), len(largest), sum(EXCHANGE.match(what) is not None for what in largest)

@@ -33,7 +33,7 @@ MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
 # probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -40, 40
 # Programs that a multiprocessor has registers for, about: some 128 of a thread, up to 168 where more is needed at one
-# time, and up to 255 for vectors of 256 elements.
+# time, and up to 255 for vectors of 256 elements, or for more than 8 query rows.
 MOST_PROGRAMS, FEWER_PROGRAMS, FEWEST_PROGRAMS = 4, 3, 2
 QUERY_BYTES = 32768  # of shared memory, for the rotation of the query: one round trip to memory for 128 elements
 
@@ -87,6 +87,7 @@ def fragment_plan(
         smallest_exponent=SMALLEST_EXPONENT,
         largest_exponent=LARGEST_EXPONENT,
         programs_per_processor=FEWEST_PROGRAMS if is_long else MOST_PROGRAMS if is_small else FEWER_PROGRAMS,
+        programs_of_more_rows=FEWEST_PROGRAMS,
     )
 
 
