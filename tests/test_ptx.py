@@ -15,7 +15,7 @@ from test_matrix_kernels import combinations
 from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
 from tqgen.layout.resolve import resolve
-from tqgen.lower import lower
+from tqgen.lower import lower, ptx
 from tqgen.lower.fragments import MOST_ROWS
 from tqgen.spec import parse_spec
 from tqgen.verify import attention
@@ -60,6 +60,24 @@ def test_the_machine_refuses_what_it_does_not_know():
         ptx_machine.run("vote.sync.all.pred $0, $1;", 1, [u32(0)])
     with pytest.raises(ValueError, match="`x` is read before"):
         ptx_machine.run("add.u32 $0, x, $1;", 1, [u32(0)])
+
+
+@pytest.mark.parametrize(("name", "bits"), [("mse3_v3_aos", 3), ("mse4_v4_aos", 4), ("none_vmse2", 2)])
+def test_sums_of_squares(name, bits):
+    """Of every code eight times and of mixed ones: each square is off by 7e-5 at most."""
+    layout = compile_spec(manifest.locate(name)).layout
+    side = layout.key if layout.key.is_stored else layout.value
+    levels = side.codec.folding(side).numbers
+    expansion = ptx.expansion(bits, levels, squares=True)
+    rng = np.random.default_rng(bits)
+    codes = np.concatenate([np.repeat(np.arange(2**bits), 8).reshape(-1, 8), rng.integers(0, 2**bits, (64, 8))])
+    units = (codes << (bits * np.arange(8))).sum(1).astype(np.uint32)
+    constants = [np.full_like(units, constant) for constant in expansion.constants]
+    *halves, squares = ptx_machine.run(expansion.assembly, 9, [units, *constants])
+    numbers = np.stack(halves, 1).astype(np.uint16).view(np.float16)
+    assert np.array_equal(numbers, np.array(levels, np.float16)[codes[:, expansion.order]])
+    exact = (np.array(levels)[codes] ** 2).sum(1)
+    assert np.abs(squares / expansion.squares_per_one - exact).max() <= 8 * 7e-5
 
 
 @pytest.fixture
