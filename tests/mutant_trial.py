@@ -120,7 +120,7 @@ def _few_rows(layout: Layout, module: ModuleType) -> str:
 
 
 def _with_ptx(layout: Layout, module: ModuleType, cells: list[Cell]) -> str:
-    """The same of attention as GPUs run it."""
+    """The same of unpack and attention as GPUs run them."""
     if not hasattr(module, "_has_ptx"):
         return ""
     ptx_machine.install()
@@ -128,12 +128,17 @@ def _with_ptx(layout: Layout, module: ModuleType, cells: list[Cell]) -> str:
         return seen
     kept, module._has_ptx = module._has_ptx, lambda *_: True
     try:
+        for cell in [cell for cell in cells if cell.out_dtype == "fp16"][:2]:
+            with limited(SECONDS):
+                outcomes = verify.verify_module(layout, module, [cell], verify.device(), FEW_LARGE_ROWS)
+                if not all(one.ok for of_cell in outcomes for one in of_cell):
+                    return f"unpack with PTX in {cell.id}"
         for cell in [cell for cell in cells if cell.places in attention.PLACES][:2]:
             with limited(SECONDS), np.errstate(all="ignore"):
                 if not attention.attend(layout, module, cell, verify.device()).ok:
                     return f"decode_attention with PTX in {cell.id}"
     except Exception as error:  # whatever a wrong kernel raises
-        return f"decode_attention with PTX: {type(error).__name__}"
+        return f"with PTX: {type(error).__name__}"
     finally:
         module._has_ptx = kept
     return ""

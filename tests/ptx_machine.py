@@ -21,8 +21,8 @@ U32, U64 = np.uint32, np.uint64
 
 
 def run(assembly: str, outputs: int, inputs: list[Array]) -> list[Array]:
-    """The outputs $0.. of assembly whose further operands are `inputs`, unsigned 32-bit arrays of one shape."""
-    registers: dict[str, Array] = {f"${outputs + n}": array.astype(U32) for n, array in enumerate(inputs)}
+    """The outputs $0.. of assembly whose further operands are the bits of `inputs`, 32-bit arrays of one shape."""
+    registers: dict[str, Array] = {f"${outputs + n}": array.view(U32) for n, array in enumerate(inputs)}
     shape = inputs[0].shape
     for statement in assembly.strip().strip("{}").split(";"):
         statement = statement.strip()
@@ -54,6 +54,8 @@ def _value(operand: str, registers: dict[str, Array], shape: tuple[int, ...]) ->
         return registers[operand]
     if re.fullmatch(r"0x[0-9a-fA-F]+|-?\d+", operand):
         return np.full(shape, int(operand, 0) & 0xFFFFFFFF, dtype=U32)
+    if re.fullmatch(r"0f[0-9a-fA-F]{8}", operand):
+        return np.full(shape, int(operand[2:], 16), dtype=U32)
     raise ValueError(f"`{operand}` is read before it is written")
 
 
@@ -119,6 +121,16 @@ def _from_e4m3(pair: Array) -> Array:
     return low | high << U32(16)
 
 
+def _product(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return (a.view(np.float32) * b.view(np.float32)).view(U32)
+
+
+def _to_fp16(upper: Array, lower: Array) -> Array:
+    bits = [floats.to_bits(one.view(np.float32).astype(np.float64), "fp16").astype(U32) for one in (upper, lower)]
+    return bits[0] << U32(16) | bits[1]
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "and.b32": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
@@ -134,6 +146,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mul.rn.f16x2": _pairs(lambda a, b: a * b),
     "fma.rn.f16x2": _pairs(fused_multiply_add),
     "cvt.rn.f16x2.e4m3x2": _from_e4m3,
+    "cvt.rn.f16x2.f32": _to_fp16,
+    "mul.rn.f32": _product,
 }
 OPERATIONS |= {f"mov.{kind}": lambda a: a for kind in ("b32", "u32", "s32", "b16", "u16")}
 OPERATIONS |= {f"shr.{kind}": _shift(left=False) for kind in ("b32", "u32")}
@@ -164,7 +178,11 @@ def install() -> None:
         kinds = constraints.split(",")
         outputs = sum(kind.startswith("=") for kind in kinds)
         inputs = [value.data for value in values]
-        if pack != 1 or any(kind != "r" for kind in kinds[outputs:]) or any(one.itemsize != 4 for one in inputs):
+        if (
+            pack != 1
+            or any(kind not in ("r", "f") for kind in kinds[outputs:])
+            or any(one.itemsize != 4 for one in inputs)
+        ):
             raise NotImplementedError(f"ptx_machine takes 32-bit inputs one at a time, not {constraints}, pack={pack}")
         shaped = [np.ascontiguousarray(one).view(U32) for one in np.broadcast_arrays(*inputs)]
         results = run(assembly, outputs, shaped)

@@ -27,6 +27,7 @@ AXES = {
     "bits": BITS["uniform"],
     "head_dim": ("32", "64", "128", "256"),
     "rotation": ("none", "hadamard", "signed_hadamard", "blocks", "signed_blocks"),
+    "packing": ("linear", "halves"),
     "other": ("same", "none", "e4m3"),
     "side": ("key", "value"),
     "arrangement": ("aos", "soa", "planes"),
@@ -46,6 +47,8 @@ SKIPPED = [frozenset(f"cell.{axis}" for axis in pair) for pair in UNRELATED]
 
 def allowed(row):
     """Which values can stand together, by the rules of `docs/spec.md` and of quads."""
+    if row.get("packing") == "halves" and (row.get("bits") == "8" or row.get("rotation", "").endswith("blocks")):
+        return False
     codecs = (row["codec"],) if "codec" in row else CODECS
     return any(_fits(row, codec) for codec in codecs)
 
@@ -62,7 +65,7 @@ def _fits(row, codec):
 def spec_of(row):
     codec, dtype = row["codec"], {"dtype": row["dtype_of_part"]}
     side = {"codec": "mse" if codec == "mse" else "uniform", "bits": int(row["bits"])}
-    side["non_finite"] = row["non_finite"]
+    side |= {"non_finite": row["non_finite"], "packing": row["packing"]}
     blocks = row["rotation"].endswith("blocks")
     side["rotation"] = {"blocks": "hadamard", "signed_blocks": "signed_hadamard"}.get(row["rotation"], row["rotation"])
     if blocks:
@@ -100,7 +103,8 @@ def rows():
 def parameters():
     return [
         pytest.param(
-            row, id=f"{n:03d}-{row['codec']}{row['bits']}-{row['rotation']}-{row['head_dim']}-{cell_of(row).id}"
+            row,
+            id=f"{n:03d}-{row['codec']}{row['bits']}-{row['packing']}-{row['rotation']}-{row['head_dim']}-{cell_of(row).id}",
         )
         for n, row in enumerate(rows())
     ]

@@ -1,4 +1,4 @@
-"""The form of decode attention that NVIDIA's GPUs run, with its inline assembly, on a machine for it in numpy."""
+"""The forms of kernels that NVIDIA's GPUs run, with their inline assembly, on a machine for it in numpy."""
 
 import functools
 import importlib
@@ -10,7 +10,7 @@ import ptx_machine
 import pytest
 from kernels import kernels_of
 from matrix import row_name, spec_text
-from test_matrix_kernels import combinations
+from test_matrix_kernels import combinations, unpacked_any_bytes
 
 from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
@@ -44,6 +44,8 @@ ANSWERS = [
     ("not.b32 $0, $1;", 0x0F0F0F0F, 0, 0xF0F0F0F0),
     ("add.rn.f16x2 $0, $1, $2;", 0x3C006408, 0xBC00E408, 0x00000000),
     ("fma.rn.f16x2 $0, $1, 0x2c002c00, $2;", 0x64F06400, 0xD480D480, 0x4700C800),
+    ("mul.rn.f32 $0, $1, 0fC0000000;", 0x3FC00000, 0, 0xC0400000),
+    ("cvt.rn.f16x2.f32 $0, $1, $2;", 0x3F800000, 0xC77FF000, 0x3C00FC00),
     ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; mov.b32 $0, {b, a}; }", 0x12345678, 0, 0x56781234),
     ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.rn.f16x2.e4m3x2 $0, a; }", 0xFFFF38B8, 0, 0x3C00BC00),
 ]
@@ -153,6 +155,23 @@ def test_other_spec(text, runs, monkeypatch, tally):
     kernels = kernels_of(text)
     attend(kernels.layout, kernels.module, kernels.plan.attention, monkeypatch, tally)
     assert set(runs) == assemblies(kernels.plan.attention)
+
+
+@pytest.mark.parametrize("space", ["model", "rotated"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("packing", ["linear", "halves"])
+@pytest.mark.parametrize("bits", [3, 4])
+def test_any_bytes_are_unpacked_with_assembly(bits, packing, head_dim, space, runs, monkeypatch, tally):
+    key = {"codec": "mse", "bits": bits, "packing": packing, "rotation": "hadamard", "norm_correction": "store"}
+    value = {"codec": "mse", "bits": 7 - bits, "codebook": "vllm", "rotation": "signed_hadamard"}
+    spec = {"tqgen": 1, "name": "unpacked", "head_dim": head_dim, "key": key, "value": value}
+    kernels = kernels_of(json.dumps({**spec, "block": "soa" if bits == 3 else "aos"}))
+    monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
+    result = unpacked_any_bytes(kernels, Cell(space=space, out="ofp16"), seed=bits)
+    assert result.ok, f"unpack with PTX: {result}"
+    numbers = [side.quads.row_numbers for side in kernels.plan.sides]
+    assert {text for one in numbers for text in (one.table, one.numbers)} == set(runs)
+    tally("interpreter", cells=1)
 
 
 @pytest.mark.parametrize("assembled", [True, False], ids=["with PTX", "without"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tqgen.plan_fragments import FragmentPlan
+from tqgen.plan_quads import QuadsPlan
 
 
 @dataclass(frozen=True)
@@ -74,22 +75,6 @@ class PackingPlan:
     last_unit_bytes: int  # bytes of the last unit that belong to the field
     order: str  # a phrase
     wide: bool  # a unit is one 2- or 4-byte number
-
-
-@dataclass(frozen=True)
-class QuadsPlan:
-    """How the store works on a side whose rows are each held by four neighbouring threads, without shared memory.
-
-    A tile is [ROWS, units, codes]: the units of a thread are neighbours, so that codes are packed where they are, and
-    the numbers of a row are computed by four threads instead of sixteen.
-    """
-
-    units: int
-    codes: int  # of a unit
-    steps: int  # 2**steps codes
-    fill: int  # the unit of a vector that is not finite
-    empty: int  # the unit that decodes to positive numbers, where that of zeros does not; else 0
-    butterflies: int  # steps of the Hadamard transform in registers; the others are a product with a 16 x 16 matrix
 
 
 @dataclass(frozen=True)
@@ -317,6 +302,17 @@ class ModulePlan:
     unpack_many: TilePlan  # of many rows that are multiplied by a matrix
     interpreted_rows: int  # rows of a program in Triton's interpreter
     rotate_output: TilePlan
+
+    @property
+    def unpacks_with_ptx(self) -> bool:
+        """Whether unpack has a form with inline assembly."""
+        return any(side.quads and side.quads.row_numbers for side in self.sides)
+
+    @property
+    def joins_operands(self) -> bool:
+        """Whether a product's operand is dealt out to threads as the version of Triton deals out what was joined."""
+        found = (side.quads.row_numbers for side in self.sides if side.quads and side.rotation.is_hadamard)
+        return any(one is not None and one.operand_width == "JOINED_WIDTH" for one in found)
 
     @property
     def sides(self) -> tuple[SidePlan, ...]:

@@ -161,10 +161,12 @@ def decode(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> np.
 def decode_span(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> Span:
     """`decode` in fp32: product and sum rounded one after the other, which is `exact` here, or fused."""
     with np.errstate(over="ignore", invalid="ignore"):
-        fused = decode(codes, scale, zero).astype(np.float32).astype(np.float64)
+        product = decode(codes, scale, None)
+        rounded = product.astype(np.float32)
         if zero is None:
-            return Span(fused, fused, fused)
-        product = decode(codes, scale, None).astype(np.float32)
-        shift = np.broadcast_to(zero[..., None], (*zero.shape, codes.shape[-1] // zero.shape[-1]))
-        separate = (product + shift.reshape(codes.shape).astype(np.float32)).astype(np.float64)
+            exact = rounded.astype(np.float64)
+            return Span(exact, exact, exact)
+        shift = np.broadcast_to(zero[..., None], (*zero.shape, codes.shape[-1] // zero.shape[-1])).reshape(codes.shape)
+        fused = floats.sum_to_odd(product, shift.astype(np.float64)).astype(np.float32).astype(np.float64)
+        separate = (rounded + shift.astype(np.float32)).astype(np.float64)
     return Span(np.minimum(separate, fused), separate, np.maximum(separate, fused))

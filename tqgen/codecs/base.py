@@ -156,6 +156,11 @@ class KernelConstants:
         return None
 
     @property
+    def quad_numbers(self) -> tuple[float, ...] | None:
+        """The fp32 numbers of the codes, where `decode_quads` multiplies them by the first metadata, no more."""
+        return None
+
+    @property
     def quad_tables(self) -> tuple[str, ...]:
         """As `encode_tables`, where quads of threads hold rows."""
         return self.encode_tables

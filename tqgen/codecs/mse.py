@@ -130,6 +130,10 @@ class MseKernel(KernelConstants):
         return None if self.guess is None else (self.zero_code, 1 << self.bits - 1)
 
     @property
+    def quad_numbers(self) -> tuple[float, ...] | None:
+        return None if self.correct_at_load else tuple(map(float, self.levels))
+
+    @property
     def quad_helpers(self) -> tuple[str, ...]:
         return ("gather", "row_squares", "look_up")
 

@@ -139,7 +139,8 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     if attention is None:
         return frozenset()
     sides = (attention.key, attention.value)
-    found = {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
+    found = {"has_ptx"}
+    found |= {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
     found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
     found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
     fragments = attention.fragments
@@ -162,7 +163,10 @@ def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
         if plan.encoded.whole_words:
             found.add("store_words")
         if plan.quads:
-            found |= {"load_rows", "store_rows", "words", *plan.constants.quad_helpers}
+            found |= {"store_rows", "words", *plan.constants.quad_helpers}
+            found |= {"load_parts", "in_order"} if plan.quads.parts > 1 else {"load_rows"}
+            found |= {"four_units"} if plan.encoded.words else set()
+            found |= {"row_numbers", "has_ptx"} if plan.quads.row_numbers else set()
             found |= {"quads"} if plan.rotation.is_hadamard else set()
         if plan.encoded.words:
             found.add("u32")

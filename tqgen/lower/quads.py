@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from tqgen.codecs.base import KernelConstants
 from tqgen.layout import Side
-from tqgen.lower.lanes import MIN_LANES, next_power_of_two
-from tqgen.plan import QuadsPlan
+from tqgen.lower.lanes import MIN_LANES, codes_per_unit, next_power_of_two
+from tqgen.lower.ptx_rows import row_numbers
+from tqgen.plan_quads import QuadsPlan
 
 QUAD = 4
 # Codes of a unit, by their width: units of 32 bits, or of 24, four of which are three words.
 UNIT_CODES = {1: 32, 2: 16, 3: 8, 4: 8, 6: 4, 8: 4}
 ROTATIONS = ("none", "hadamard", "signed_hadamard")
+PIECE = 8  # 16-bit numbers that a thread stores at once; the pieces of a quad are neighbours
 
 
 def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPlan | None:
@@ -19,15 +21,39 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
     bits = side.part("codes").bits
     codes = UNIT_CODES.get(bits, 0)
     fits = head_dim == next_power_of_two(head_dim) and head_dim >= max(2 * MIN_LANES, QUAD * codes)
-    plain = parameters.packing == "linear" and not parameters.center and not grouped
+    plain = not parameters.center and not grouped
     if not codes or not fits or not plain or side.rotation.kind not in ROTATIONS:
         return None
+    halves = parameters.packing == "halves"
+    if halves and side.rotation.is_hadamard and side.rotation.size < head_dim:
+        return None  # the bits of an index that are mixed are no neighbours in the order of packing
     if constants.quad_codes is None:
         return None
     fill, empty = (unit_of(code, bits, codes) for code in constants.quad_codes)
     low = head_dim // MIN_LANES  # elements that differ in the bits below the four highest of their index
     steps = min(side.rotation.size, low).bit_length() - 1 if side.rotation.is_hadamard else 0
-    return QuadsPlan(head_dim // codes, codes, codes.bit_length() - 1, fill, empty, steps)
+    parts = codes_per_unit(bits) if halves else 1
+    return QuadsPlan(
+        units=head_dim // codes,
+        codes=codes,
+        steps=codes.bit_length() - 1,
+        fill=fill,
+        empty=empty,
+        butterflies=steps,
+        parts=parts,
+        row_numbers=None if constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
+        spread=spread(head_dim, parts),
+    )
+
+
+def spread(head_dim: int, parts: int) -> int:
+    """How far below the highest bits of a packed position those are that say which thread of a quad stores it.
+
+    They are the two above the position in a piece. A product gives a thread any two neighbouring bits of the four
+    highest; in other places numbers have to move between threads.
+    """
+    lowest = PIECE.bit_length() - 1 + parts.bit_length() - 1
+    return min(2, max(0, head_dim.bit_length() - 1 - 2 - lowest))
 
 
 def unit_of(code: int, bits: int, codes: int) -> int:

@@ -18,11 +18,12 @@ def side_constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constan
             if plan.quads:
                 unsigned = f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
                 found.append(Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned})"))
-                back = f"_quad_factor({unsigned}, spread=True)"
+                back = f"_quad_factor({unsigned}, spread={plan.quads.spread})"
                 found.append(Constant(f"{side.name}_quad_rotation_back", back))
                 if side.rotation.kind == "signed_hadamard":
+                    order = f".view({plan.quads.parts}, -1).T.reshape(-1)" if plan.quads.parts > 1 else ""
                     signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
-                    found.append(Constant(f"{side.name}_signs", signs_source))
+                    found.append(Constant(f"{side.name}_signs", signs_source + order))
             if plan.rotation.dealt:
                 found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
         for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):

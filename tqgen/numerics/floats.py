@@ -26,6 +26,22 @@ def accumulation(count: int) -> float:
     return (count / 8 + 8) * ROUNDING
 
 
+def sum_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b of float64 numbers, rounded to odd: of two neighbours to the one whose last bit is set.
+
+    That keeps enough of what is lost for a further rounding, to fp32 or less, to be right (S. Boldo, G. Melquiond:
+    Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(all="ignore"):
+        total = np.asarray(a + b)
+        virtual = total - a
+        lost = (a - (total - virtual)) + (b - virtual)
+        bits = total.view(np.int64)
+        step = np.where(np.signbit(lost) == np.signbit(total), 1, -1)
+        to_odd = np.isfinite(total) & (lost != 0) & (bits % 2 == 0)
+        return np.where(to_odd, bits + step, bits).view(np.float64)
+
+
 @dataclass(frozen=True)
 class FloatFormat:
     """A sign, an exponent and a mantissa, in this order from the most significant bit, with gradual underflow."""

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from tqgen.numerics import floats
+
 SWITCH = "TRITON_INTERPRET"
 
 
@@ -99,21 +101,10 @@ def widen_fp8(codes: np.ndarray, name: str) -> np.ndarray:
 
 
 def fused_multiply_add(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """x * y + z of fp16 or fp32 numbers, rounded once to their dtype.
-
-    The product is exact in float64. The sum is rounded to odd there, which keeps enough of what is lost for the second
-    rounding to be right (S. Boldo, G. Melquiond: Emulation of FMA and correctly rounded sums, 2008).
-    """
+    """x * y + z of fp16 or fp32 numbers, rounded once to their dtype: the product is exact in float64."""
     with np.errstate(all="ignore"):
         product = x.astype(np.float64) * y.astype(np.float64)
-        addend = z.astype(np.float64)
-        total = np.asarray(product + addend)
-        virtual = total - product
-        lost = (product - (total - virtual)) + (addend - virtual)
-        bits = total.view(np.int64)
-        step = np.where(np.signbit(lost) == np.signbit(total), 1, -1)
-        to_odd = np.isfinite(total) & (lost != 0) & (bits % 2 == 0)
-        return np.where(to_odd, bits + step, bits).view(np.float64).astype(z.dtype)
+        return floats.sum_to_odd(product, z.astype(np.float64)).astype(z.dtype)
 
 
 def repair() -> None:
