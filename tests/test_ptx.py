@@ -109,10 +109,11 @@ def attend(layout, module, plan, monkeypatch, tally):
         tally("interpreter", cells=1)
 
 
-def few_rows(layout):
+def few_rows(layout, head_counts=("h8", "h3")):
     """A cell whose blocks are aligned and whose query rows are few."""
-    for heads, dtype in itertools.product(("h8", "h3"), ("bf16", "fp16", "fp32")):
-        cell = Cell(block="b16", heads=heads, dtype=dtype, places="edges", cache="padded")
+    formats = itertools.product(head_counts, ("bf16", "fp16", "fp32"), ("normal", "constant", "real"))
+    for heads, dtype, pattern in formats:
+        cell = Cell(block="b16", heads=heads, dtype=dtype, pattern=pattern, places="edges", cache="padded")
         call = attention.call_of(layout, cell)
         if call.group * call.queries <= MOST_ROWS and "window" not in call.options:
             return cell
