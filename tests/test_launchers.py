@@ -17,7 +17,7 @@ SHIPPED = [entry.name for entry in manifest.shipped()]
 SIDES = {
     "matrix and center": '{"codec": "mse", "bits": 4, "rotation": "matrix", "center": true}',
     "center": '{"codec": "uniform", "bits": 4, "center": true}',
-    "signs": '{"codec": "uniform", "bits": 3, "rotation": "signed_hadamard", "center": true}',
+    "signs": '{"codec": "uniform", "bits": 3, "rotation": "signed_hadamard"}',
     "none": '{"codec": "none"}',
 }
 
