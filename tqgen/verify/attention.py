@@ -122,7 +122,7 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, 
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
     # Few and many query rows have kernels of their own, both of which must reach blocks that are far away.
-    both = (4, 12) if hasattr(module, "_decode_few_kernel") else (12,)
+    both = (4, 17) if hasattr(module, "_decode_few_kernel") else (17,)
     groups = both if cell.places == "far" else (call.group,)
     for group in groups:
         shape = (len(call.lengths) * call.queries, heads * group, layout.key.head_dim)
