@@ -153,6 +153,13 @@ class AttentionCalls:
             for value in ("1", torch.ones(1), *((1.5,) if name in ("window", "num_splits") else ())):
                 given = {name: value}
                 yield f"{name} of {type(value).__name__}", TypeError, name, lambda g=given: self.call(**g)
+        for name in ("softcap", "softmax_scale"):
+            for value in (float("nan"), float("inf"), 1e39):
+                yield f"{name} of {value}", ValueError, name, lambda g={name: value}: self.call(**g)
+        yield "a softcap of 1e-300", ValueError, "softcap", lambda: self.call(softcap=1e-300)
+        for name in ("batch_invariant", "return_lse"):
+            yield f"{name} of text", TypeError, name, lambda g={name: "no"}: self.call(**g)
+        yield "queries of no starts", ValueError, "max_query_len", lambda: self.call(max_query_len=1)
         both = {"num_splits": 2, "batch_invariant": True}
         yield "splits at fixed positions", ValueError, "num_splits", lambda: self.call(**both)
 

@@ -67,11 +67,11 @@ class Calls:
 
     def _allocations(self) -> Iterator[Call]:
         for number, name in enumerate(("num_blocks", "block_size", "num_kv_heads")):
-            for size in (0, -1):
-                sizes = [BLOCKS, BLOCK_SIZE, HEADS]
+            for size, error in ((0, ValueError), (-1, ValueError), ("12", TypeError), (12.0, TypeError)):
+                sizes: list[Any] = [BLOCKS, BLOCK_SIZE, HEADS]
                 sizes[number] = size
                 call = lambda sizes=sizes: self.module.allocate(*sizes, device=self.where)  # noqa: E731
-                yield f"{name} of {size}", ValueError, name, call
+                yield f"{name} of {size!r}", error, name, call
 
     def _caches(self) -> Iterator[Call]:
         cache, slot = self.cache, self.layout.slot_bytes
@@ -139,6 +139,7 @@ class Calls:
         both = {"slot_mapping": None, "block_table": table, "seq_lens": lengths}
         for what, name, error, given in bad:
             yield f"unpack: {name} of {what}", error, name, lambda n=name, g=given: self.unpack(**{**both, n: g})
+        yield "neither slots nor blocks", TypeError, "block_table", lambda: self.unpack(slot_mapping=None)
         yield "slots and blocks", TypeError, "slot_mapping", lambda: self.unpack(**{**both, "slot_mapping": self.slots})
         yield "lengths of slots", TypeError, "seq_lens", lambda: self.unpack(seq_lens=lengths)
         flat = tuple(None if one is None else torch.zeros_like(one) for one in self.vectors.values())

@@ -17,6 +17,8 @@ from tqgen.manifest import locate
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 PROCESSORS = 132
+# imported here, so that they are what other tests run: interpreted
+SHIPPED = {name: importlib.import_module(f"generated.{name}") for name in ("fp8_v4", "mse4_v4", "mse4_v4_aos")}
 
 
 @pytest.fixture
@@ -29,20 +31,20 @@ def machine(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
         monkeypatch.setattr(torch.version, "hip", hip)
         monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-        for module in (shipped("fp8_v4"), shipped("mse4_v4")):
+        for module in SHIPPED.values():
             for name in ("_has_ptx", "_has_hardware_fp8", "_num_processors"):
                 if hasattr(module, name):
                     getattr(module, name).cache_clear()
 
     yield become
-    for module in (shipped("fp8_v4"), shipped("mse4_v4")):
+    for module in SHIPPED.values():
         for name in ("_has_ptx", "_has_hardware_fp8", "_num_processors"):
             if hasattr(module, name):
                 getattr(module, name).cache_clear()
 
 
 def shipped(name):
-    return importlib.import_module(f"generated.{name}")
+    return SHIPPED[name]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from matrix import (
 )
 from test_layout import check_layout
 
-from tqgen import codebooks, reference
+from tqgen import codebooks, codecs, reference
 from tqgen.diagnostics import SpecError
 from tqgen.layout.resolve import resolve
 from tqgen.numerics import floats
@@ -141,6 +141,10 @@ def test_groups_of_any_size(tally):
             said |= {**CODECS[codec], "group": group}
             assert codes_of(text_of(head_dim, value=said)) == expected, (head_dim, said)
             tally("specs", cells=not expected, refused=bool(expected))
+
+
+def test_every_codec_of_the_language_is_in_the_matrix():
+    assert {said["codec"] for said in CODECS.values()} == set(codecs.CODECS)
 
 
 def test_every_axis_is_an_axis_of_some_codec():

@@ -249,6 +249,8 @@ class AttentionPlan:
     exponent_limit: int  # of the power of two that is taken out of a value's scale
     programs_per_processor: int  # that one holds at once
     steps_of_a_program: int  # what a program does once takes as long as so many steps of its loop
+    largest_factor: str  # below which scores are multiplied by what a caller gives, and are finite in fp32
+    smallest_softcap: str  # by which fp32 divides scores
     most_waves: int  # of programs, among which the number of splits is chosen
     invariant_split: int  # tokens of a split at fixed positions
     merge_many_rows: int  # query rows from which the merge takes 16 at a time

@@ -57,8 +57,9 @@ class Compiled:
 
 
 def _widths(widths: dict[str, int]) -> str:
-    """Fields with widths, as `key.codes 16`; inputs, outputs and tables are left out."""
-    return ", ".join(f"{name} {width}" for name, width in sorted(widths.items()) if name != "*") or "-"
+    """Fields with widths, as `key.codes 16`, and what is none of them: inputs, outputs and tables."""
+    fields = [f"{name} {width}" for name, width in sorted(widths.items()) if name != "*"]
+    return ", ".join(fields + [f"others {width}" for name, width in widths.items() if name == "*"]) or "-"
 
 
 def compiled(name: str, module: ModuleType, kernels: Sequence[str], setting: Setting) -> Iterator[Compiled]:

@@ -84,7 +84,12 @@ class Folder:
         return f"cp {self.folder / path.name} {path}"
 
     def check(self, folder: Path) -> None:
-        """Nothing can be wrong: the folder exists."""
+        """ArchiveError where the kept folder has nothing to compare with: everything would be new."""
+        if not any(name.endswith(".yaml") or self._is_module(name) for name in self.names(folder)):
+            raise ArchiveError(f"`{self.folder}` holds neither specs nor generated modules")
+
+    def _is_module(self, name: str) -> bool:
+        return name.endswith(".py") and "\n# layout: " in (self.read(Path(name)) or "")
 
 
 Archive = Revision | Folder

@@ -244,7 +244,11 @@ def _placement_problems(block: Block, parts: dict[str, Part], codecs: dict[str, 
 def _unknown_part(name: str, path: NodePath, parts: dict[str, Part], codecs: dict[str, str]) -> Problem:
     side = name.partition(".")[0]
     own = [part for part in parts if part.startswith(f"{side}.")]
-    if close := did_you_mean(name, parts):
+    key = name.partition(".")[2]
+    parameters = CODECS[codecs[side]].Parameters.model_fields if side in codecs else {}
+    if key in parameters and parameters[key].default is None:
+        help = f"codec `{codecs[side]}` stores it where `{side}` says so, as in `{key}: {{dtype: fp16}}`"
+    elif close := did_you_mean(name, parts):
         help = f"did you mean `{close}`?"
     elif len(name.split()) > 1:
         help = "separate items by `,`"

@@ -30,6 +30,7 @@ PROGRAMS_PER_PROCESSOR = 2
 # Of 32 x 8,192 and 1 x 32,768 tokens 32 and 4 steps took 123 and some 24 us, when more was done once: some 3 steps.
 STEPS_OF_A_PROGRAM = 2
 MOST_WAVES = 4
+LARGEST_FACTOR, SMALLEST_SOFTCAP = "2.0**127", "2.0**-100"
 INVARIANT_SPLIT = 1024
 INVARIANT_MERGE = 16
 MERGE_MANY_ROWS = 4096
@@ -59,6 +60,8 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         programs_per_processor=PROGRAMS_PER_PROCESSOR,
         steps_of_a_program=STEPS_OF_A_PROGRAM,
         most_waves=MOST_WAVES,
+        largest_factor=LARGEST_FACTOR,
+        smallest_softcap=SMALLEST_SOFTCAP,
         invariant_split=INVARIANT_SPLIT,
         invariant_merge=INVARIANT_MERGE,
         merge_many_rows=MERGE_MANY_ROWS,

@@ -270,7 +270,9 @@ def reading(side: Side, rotation: RotationPlan, needs_norm: bool) -> str:
     if side.parameters.center:
         steps.append("less the head's center")
     if rotation.kind != "none":
-        factor = f" (times {side.rotation.size}**0.5)" if needs_norm and rotation.is_scaled else ""
+        # elements of the matrix are powers of two, so that products with them are exact
+        elements = 2 ** (side.rotation.size.bit_length() // 2)
+        factor = f" (times {side.rotation.size}**0.5 / {elements})" if needs_norm and rotation.is_scaled else ""
         steps.append(f"rotated{factor}")
     if needs_norm:
         steps.append("and their norms [ROWS]")

@@ -5,11 +5,17 @@ from __future__ import annotations
 import struct
 
 
+def as_fp32(value: float) -> float:
+    """The fp32 number nearest to `value`: what a constant of a kernel is in the reference."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
 def fp32(value: float) -> str:
-    """The shortest decimal that reads back as the fp32 number nearest to `value`."""
-    rounded = struct.unpack("f", struct.pack("f", value))[0]
+    """The shortest decimal that reads back as the fp32 number nearest to `value`; as fp64 it reads as another one."""
+    rounded = as_fp32(value)
     for digits in range(1, 10):
         text = f"{rounded:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == rounded:
+        if as_fp32(float(text)) == rounded:
             break
     return text if any(mark in text for mark in ".en") else f"{text}.0"

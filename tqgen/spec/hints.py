@@ -45,6 +45,15 @@ SYNONYMS = {
 }
 
 
+WRITTEN_OUT = ("head-major", "planes")  # arrangements of `tqgen new` that have no shorthand
+
+
+def for_arrangement(found: Any) -> str:
+    """For an arrangement that a spec spells out."""
+    word = str(found).lower().replace("_", "-")
+    return f"`tqgen new NAME --arrangement {word}` writes its regions" if word in WRITTEN_OUT else ""
+
+
 def meant(word: str, choices: Iterable[str]) -> str | None:
     """The one choice that a word is a misspelling of, or another name for."""
     known = list(choices)

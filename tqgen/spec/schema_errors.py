@@ -165,17 +165,22 @@ class _Problem:
 
     def _literal_error(self) -> Diagnostic:
         choices = [str(choice) for choice in choices_of(self.info)] or ["token", "head", "field"]
-        if self.path == ("block",):
-            choices = list(SHORTHANDS)
-        return self._choose(choices)
+        if self.path != ("block",):
+            return self._choose(choices)
+        choices = list(SHORTHANDS)
+        return self._choose(
+            choices,
+            f"{', '.join(f'`{one}`' for one in choices)} or a mapping with `regions`",
+            hints.for_arrangement(self.found),
+        )
 
-    def _choose(self, choices: list[str]) -> Diagnostic:
-        wanted = listed(choices)
+    def _choose(self, choices: list[str], wanted: str = "", help: str = "") -> Diagnostic:
+        wanted = wanted or listed(choices)
         if not isinstance(self.found, str):
             return self._wrong_type(wanted)
         message = f"`{self.name}` is `{cut(self.found)}`, but must be {wanted}"
         close = hints.meant(self.found, choices)
-        help = f"did you mean `{close}`?" if close else hints.for_words(self.found, choices)
+        help = f"did you mean `{close}`?" if close else help or hints.for_words(self.found, choices)
         return self._make("TQ2004", message, help)
 
     def _version(self) -> Diagnostic:
