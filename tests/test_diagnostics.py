@@ -71,6 +71,17 @@ def test_bad_spec_gives_exactly_the_problems_in_its_comment(path):
     assert {found.file for found in raised.value.diagnostics} == {str(path)}
 
 
+@pytest.mark.parametrize(("head_dim", "codes"), [(8, ["TQ3402"]), (16, [])])
+def test_groups_straddle_parts_of_vectors_that_do_not_fill_a_tile(head_dim, codes):
+    """A power of two alone does not make a vector fill one."""
+    side = "{codec: uniform, bits: 1, group: 4, packing: halves}"
+    text = f"tqgen: 1\nname: small\nhead_dim: {head_dim}\nkey: {side}\nvalue: {{codec: none}}\n"
+    if codes:
+        assert [found.code for found in diagnostics_of(text)] == codes
+    else:
+        resolve(parse_spec(text))
+
+
 def test_every_code_of_a_spec_has_a_bad_spec():
     stated = {found[1] for path in BAD for line in expectation(path) if (found := EXPECTED.fullmatch(line))}
     wanted = {code for code in explanations.codes() if code[:3] in ("TQ1", "TQ2", "TQ3")}
