@@ -129,3 +129,18 @@ def test_no_cycles():
 def test_generated_modules_stand_alone(path):
     allowed = {"torch", "triton", "contextlib", "dataclasses", "functools", "math", "numbers"}
     assert {name.partition(".")[0] for name in imports(path)} <= allowed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / manifest.OUTPUT).glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_generated_modules_use_what_they_define(path):
+    """No function or table of a module's own is left over."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    defined, used = set(), set()
+    for statement in body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        own = {getattr(statement, "name", ""), *(target.id for target in targets)}
+        defined |= own
+        names = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        used |= {node.id for node in names} - own
+    assert len(defined) > 20
+    assert {name for name in defined if name.startswith("_") or name.isupper()} <= used | {"LAYOUT"}

@@ -41,7 +41,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         name: dataclasses.replace(
             plan,
             decodes_tiles=not plan.quads or name in in_tiles,
-            stores_tiles=not plan.quads or (name == "value" and attention is not None),
+            stores_tiles=not plan.quads or (name == "value" and attention is not None and plan.rotation.kind == "none"),
             unrotates_tiles=plan.rotation.kind != "none" and (not plan.quads or name == "value"),
         )
         for name, plan in sides.items()
@@ -169,7 +169,7 @@ def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found |= {"row_numbers", "has_ptx"} if plan.quads.row_numbers else set()
             found |= {"quads"} if plan.rotation.is_hadamard else set()
         if plan.encoded.words:
-            found.add("u32")
+            found.add("store_u32")
         if plan.saturate:
             found.add("saturated")
         if plan.rotation.kind == "matrix":
