@@ -176,7 +176,7 @@ class KernelConstants:
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        """Shared functions of `templates/parts/helpers.py.j2` that the macros call."""
+        """Shared functions of `templates/parts/`, in `formats` and `access`, that the macros call."""
         return ()
 
 
