@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tqgen import resources, seal
+from tqgen import prose, resources, seal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -55,4 +55,5 @@ def emit(plan: ModulePlan) -> str:
     # black formats twice, in case the first time was not enough. For what the templates write it is, as the tests say,
     # and half of a build's time is saved.
     once = getattr(black, "_format_str_once", black.format_str)
-    return seal.seal(once(draft(plan), mode=black.Mode(line_length=LINE_LENGTH)))
+    text = once(draft(plan), mode=black.Mode(line_length=LINE_LENGTH))
+    return seal.seal(prose.filled(text, LINE_LENGTH))
