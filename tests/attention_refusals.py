@@ -126,6 +126,8 @@ class AttentionCalls:
         good = self.new(self.heads)
         return [
             ("no tensor", TypeError, good.tolist()),
+            ("int32", TypeError, good.int()),
+            ("complex", TypeError, good.to(torch.complex64)),
             ("one head more", ValueError, self.new(self.heads + 1)),
             ("two dimensions", ValueError, good[None]),
             ("gaps", ValueError, self.new(2 * self.heads)[::2]),
@@ -147,7 +149,7 @@ class AttentionCalls:
             yield f"a window of {window}", ValueError, "window", lambda w=window: self.call(window=w)
         for softcap in (0.0, -2.0, float("nan")):
             yield f"a softcap of {softcap}", ValueError, "softcap", lambda s=softcap: self.call(softcap=s)
-        for splits in (0, -1):
+        for splits in (0, -1, 2**16):
             yield f"{splits} splits", ValueError, "num_splits", lambda n=splits: self.call(num_splits=n)
         for name in ("window", "num_splits", "softcap", "softmax_scale"):
             for value in ("1", torch.ones(1), *((1.5,) if name in ("window", "num_splits") else ())):
@@ -159,6 +161,11 @@ class AttentionCalls:
         yield "a softcap of 1e-300", ValueError, "softcap", lambda: self.call(softcap=1e-300)
         for name in ("batch_invariant", "return_lse"):
             yield f"{name} of text", TypeError, name, lambda g={name: "no"}: self.call(**g)
+        many = 2**16
+        given = {name: self.good_arguments[name][:1] for name in ("query", "block_table", "seq_lens")}
+        given = {name: one.expand(many, *one.shape[1:]) for name, one in given.items()}
+        given["seq_lens"] = given["seq_lens"].contiguous()
+        yield f"{many} sequences", ValueError, "seq_lens", lambda g=given: self.call(**g)
         yield "queries of no starts", ValueError, "max_query_len", lambda: self.call(max_query_len=1)
         both = {"num_splits": 2, "batch_invariant": True}
         yield "splits at fixed positions", ValueError, "num_splits", lambda: self.call(**both)
@@ -204,6 +211,7 @@ class AttentionCalls:
         empty = {"block_table": self.good_arguments["block_table"][:, :0]}
         empty["seq_lens"] = torch.zeros_like(self.good_arguments["seq_lens"])
         yield "no block", lambda: self.call(**empty)
+        yield "no query of any sequence", lambda: self.call(query=self.new(SEQUENCES, 0, self.heads, self.dims[0]))
         options: dict[str, Any] = {"window": 1, "num_splits": 1, "softmax_scale": 1}
         if not (self.layout.key.parameters.center or self.layout.value.parameters.center):
             options["sinks"] = self.new(self.heads).half()

@@ -6,6 +6,7 @@ import itertools
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -144,6 +145,11 @@ def test_no_other_number_of_splits_is_done_sooner(machine, name, sequences, leng
 
 def test_splits_without_a_gpu():
     assert shipped("mse4_v4").decode_num_splits(1, 32, 8, 32768, "cpu") == 1
+
+
+def test_a_workspace_is_counted_in_whole_numbers_of_any_size():
+    size = shipped("mse4_v4").decode_workspace_size
+    assert size(*map(np.int32, (65536, 64, 100))) == size(65536, 64, 100) == 65536 * 64 * 100 * 129
 
 
 def test_query_rows_of_a_program():

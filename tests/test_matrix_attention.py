@@ -217,3 +217,21 @@ def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
     cell = Cell(block="b16", heads="h2", places="edges", cache="padded")
     result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
     assert result.ok, str(result)
+
+
+@pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**63, 2**70])
+@pytest.mark.parametrize("group", [2, 24])
+def test_windows_wider_than_any_sequence(group, window):
+    """Sequences have fewer positions than queries, or none: the first position of a window is counted in 32 bits."""
+    spec = {"tqgen": 1, "name": "wide", "head_dim": 64, "key": {"codec": "mse", "bits": 4}, "value": {"codec": "fp8"}}
+    kernels, where = kernels_of(json.dumps(spec)), verify.device()
+    assert kernels.plan.attention.fragments
+    cache = kernels.module.allocate(3, 16, 1, device=where)
+    generator = torch.Generator().manual_seed(1)
+    tokens, query = (torch.randn(*shape, 64, generator=generator).to(where) for shape in ((48, 1), (3, 4, group)))
+    kernels.module.store(tokens, tokens, cache, torch.arange(48, device=where))
+    table = torch.arange(3, dtype=torch.int32, device=where)[:, None]
+    lengths = torch.tensor([0, 1, 9], dtype=torch.int32, device=where)
+    expected = kernels.module.decode_attention(query, cache, table, lengths)
+    assert expected[1:, -1].abs().amax(-1).all()
+    assert torch.equal(kernels.module.decode_attention(query, cache, table, lengths, window=window), expected)

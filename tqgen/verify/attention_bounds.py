@@ -37,7 +37,7 @@ def bounds(
     of the value's tile, sum p 2 u |v| of values as they are stored, which an orthogonal matrix may gather.
     """
     size, side = cache.shape[1], layout.value
-    scale = options.get("softmax_scale", 1 / math.sqrt(layout.key.head_dim))
+    scale = options.get("softmax_scale", 1 / math.sqrt(layout.key.head_dim))  # of either sign
     outputs, logarithms = [], []
     for rows, blocks, length in zip(query, table, lengths, strict=True):
         positions = np.arange(length)
@@ -55,7 +55,7 @@ def bounds(
         keys, values = (np.repeat(array, group, axis=1) for array in (keys, values))
         rotated = _rotated(layout, rows.astype(np.float64), arguments.get("key_rotation"))
         scores = np.einsum("thd,shd->hts", rotated, keys) * scale
-        off = np.sqrt(np.einsum("thd,shd->hts", rotated**2, keys**2)) * scale * FP16_ROUNDING * math.sqrt(2 / 3)
+        off = np.sqrt(np.einsum("thd,shd->hts", rotated**2, keys**2)) * abs(scale) * FP16_ROUNDING * math.sqrt(2 / 3)
         floor = FP32_SLACK * (1 + np.abs(scores))
         error = DEVIATIONS * off + floor
         if "softcap" in options:
