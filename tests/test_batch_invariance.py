@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
-from kernels import kernels_of
+from kernels import load
 
+from tqgen.layout.resolve import resolve
+from tqgen.lower import lower
+from tqgen.spec import parse_spec
 from tqgen.verify import device
 
 HEADS, HEAD_DIM, BLOCK = 1, 64, 128
@@ -21,8 +24,9 @@ MANY_ROWS = 4096
 
 @pytest.fixture(scope="module")
 def module():
+    """A module with the sizes of parts and merges that engines get, which other tests make smaller."""
     data = {"tqgen": 1, "name": "by_hand", "head_dim": HEAD_DIM, "key": KEY, "value": VALUE, "block": "soa"}
-    return kernels_of(json.dumps(data)).module
+    return load("by_hand", lower(resolve(parse_spec(json.dumps(data), "by_hand.yaml")), "by_hand.yaml"))
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ AXES = {
     "window": ("none", "1", "18", "60"),
     "softcap": ("none", "2.5"),
     "sinks": ("no", "yes"),
-    "scale": ("default", "0.07"),
+    "scale": ("default", "-0.07"),
     "splits": ("default", "3", "invariant"),
     "sliced": ("no", "yes"),
     "buffers": ("no", "yes"),
