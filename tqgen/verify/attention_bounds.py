@@ -68,10 +68,11 @@ def bounds(
         peak = scores.max(-1, initial=-np.inf, keepdims=True)
         if sinks is not None:
             peak = np.maximum(peak, sinks[:, None, None])
-        weights = np.exp(scores - np.where(np.isinf(peak), 0.0, peak))
+        shift = np.where(np.isinf(peak), 0.0, peak)  # a query may see nothing, and have no sink
+        weights = np.exp(scores - shift)
         total = weights.sum(-1, keepdims=True)
         if sinks is not None:
-            total = total + np.exp(sinks[:, None, None] - peak)
+            total = total + np.exp(sinks[:, None, None] - shift)
         shares = weights / np.where(total == 0, 1.0, total)
         result = np.einsum("hts,shd->htd", shares, values)
         error = np.where(seen, error, 0.0)
@@ -85,7 +86,7 @@ def bounds(
         gathered = tile if side.rotation.kind == "none" else GATHERED * tile.max(-1, keepdims=True, initial=0.0)
         bound += 2 * FP16_ROUNDING * gathered + FP32_SLACK * np.abs(stored).max(initial=0.0)
         outputs.append(bound.transpose(1, 0, 2))
-        height = np.abs(np.where(np.isinf(peak), 0.0, peak))[..., 0]
+        height = np.abs(shift)[..., 0]
         logarithms.append((error.max(-1, initial=0.0) + FP32_SLACK * (1 + height)).T)
     return np.stack(outputs), np.stack(logarithms)
 
