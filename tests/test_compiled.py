@@ -59,6 +59,12 @@ def crowd_of(case: Case, registers: int) -> list[str]:
     )
 
 
+def capability_of(case: Case) -> int:
+    """From which on GPUs have the assembly that expands codes; others take a form that moves numbers among threads."""
+    attention = lower(layout_of(case.spec, case.text), "compiled.yaml").attention
+    return max(side.needs_capability for _, side in attention.sides)
+
+
 @functools.cache
 def alignments(spec: str, text: str, block_size: int, heads: int) -> dict[str, int]:
     """What is known of the addresses of each field, in bytes, in blocks that start at multiples of 16."""
@@ -96,7 +102,7 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
             found.append(f"{name}: {one['shared_bytes']} bytes of shared memory, {target.shared_bytes} are there")
         if one["crowded"]:
             found.append(f"{name}: {one['crowded']} operands of products are spread over more places than there are")
-        if name == "_decode_few_kernel" and one["exchanges"]:
+        if name == "_decode_few_kernel" and one["exchanges"] and target.ptx_capability >= capability_of(case):
             found.append(f"{name}: {one['exchanges']} barriers and accesses of shared memory in its loop")
         if name not in ATTENTION and one["inexact"]:
             found.append(f"{name}: not correctly rounded: {', '.join(one['inexact'])}")

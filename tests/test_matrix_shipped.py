@@ -60,11 +60,17 @@ def test_shipped_module_in_every_launch(number, entry, turn, tally):
 
 @pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
 def test_formatting_changes_no_code(entry):
-    """Other tests run modules that were not formatted: they are the same code."""
+    """Other tests run modules that were not formatted: they are the same code, and their docstrings the same words."""
     import ast
 
     from tqgen import emit
 
+    def code(text):
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value.value = node.value.value.split()
+        return ast.dump(tree)
+
     compiled = compile_spec(entry.path)
-    draft = ast.parse(emit.draft(compiled.plan))
-    assert ast.dump(draft) == ast.dump(ast.parse(compiled.source))
+    assert code(emit.draft(compiled.plan)) == code(compiled.source)

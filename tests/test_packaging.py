@@ -112,7 +112,7 @@ COMMANDS = [
     "list",
     "new mine",
     "diff mse3_v4 mse3_v4",
-    "breaking mse3_v4 --against .",
+    f"breaking mse3_v4 --against {ROOT / 'generated'}",
     "schema",
     "explain TQ4107",
 ]
