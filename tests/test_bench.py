@@ -238,10 +238,17 @@ def test_what_cannot_be_measured_is_refused(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("error[TQ4114]")
 
 
+def script(name):
+    """A module of `benchmarks/`."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_the_script_merges_and_renders(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("speed", ROOT / "benchmarks" / "speed.py")
-    speed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(speed)
+    speed = script("speed")
 
     def entry(name, microseconds, case):
         one = measurement(name, case, microseconds)
@@ -260,6 +267,37 @@ def test_the_script_merges_and_renders(tmp_path, monkeypatch):
     assert "| b | 10.0 us | 30.0 us | 40 MB | 100% | 1.00x | 100 us | 10.00x |" in text
     assert ET.fromstring((tmp_path / "speed.svg").read_text()) is not None
     assert {speed.small(case).kernel for case in speed.cases_of(layout_of("mse4_v4"))} == set(cases.KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("mse4_v4", ("", ""), "nothing"),
+        ("mse4_v4", ("16, 8) * 2.0)", "16, 8) * 8.0)"), "stored bytes"),
+        ("none_vmse3", ("", ""), "nothing"),
+    ],
+)
+def test_modules_side_by_side_are_compared(name, change, said, tmp_path, monkeypatch):
+    side_by_side = script("side_by_side")
+    monkeypatch.setattr(side_by_side, "COMPARED", 32)
+    baseline, path = ROOT / "generated" / f"{name}.py", tmp_path / "changed.py"
+    text = baseline.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change, 1))
+    layout, device = side_by_side.layout_of(side_by_side.Candidate.parse(str(baseline)), None), torch.device("cpu")
+    first, other = (side_by_side.Candidate.parse(f"a={one}").subject(layout, device) for one in (baseline, path))
+    found = side_by_side.differences(first, other)
+    assert found.endswith(said), found
+    if said != "nothing":
+        with pytest.raises(ValueError, match="stores layout"):
+            side_by_side.Candidate.parse(str(path)).subject(layout_of("mse3_v4"), device)
+
+
+def test_the_table_side_by_side():
+    rows = [{"kernel": "store", "size": "1,024", "microseconds": {"old": 10.0, "new": 5.0}}]
+    lines = script("side_by_side").text_of("x", {"old": "", "new": "nothing", "worse": "RuntimeError: no"}, rows)
+    assert lines[-1] == "| store | 1,024 | 10.0 us | 5.00 us, 2.00x | - |"
+    assert "| worse | RuntimeError: no |" in lines
 
 
 class FakeEvent:
