@@ -7,6 +7,7 @@ from layouts import layout_of
 from tqgen import codebooks, reference
 from tqgen.codecs.base import Span
 from tqgen.numerics import floats, rotations
+from tqgen.reference import transform
 
 rng = np.random.default_rng(23)
 START = rng.bit_generator.state
@@ -266,3 +267,140 @@ def test_unpack(rotation, head_dim, block, dtype, total):
     model = floats.round_to(add(y[..., None, :] * entries) * F(side.rotation.scale), dtype)
     span = reference.unpack(layout, cache, slots, dtype=dtype, **run_time)["key"]
     assert np.all((span.low <= model) & (model <= span.high))
+
+
+# Spans are as wide as the roundings that are stated, and no wider: a bound that was loosened hides what is wrong.
+
+R = 2.0**-24
+TINY = 2.0**-126
+EPSILON = 1 + 1e-6
+
+
+def sum_roundings(count):
+    """Of a sum of `count` products: one for each 8, and those of partial sums, of scaling and of split parts."""
+    return count / 8 + 8
+
+
+def width(span):
+    return np.asarray(span.high - span.low, dtype=np.float64)
+
+
+def assert_reached(widths, most):
+    """No width is larger than what is allowed, and one reaches half of it: the allowance is that of these numbers."""
+    assert np.all(widths <= most * EPSILON)
+    assert np.any(widths > most / 2)
+
+
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+def test_vectors_and_lengths_are_known_to_the_roundings_of_their_sums(rotation, head_dim, block):
+    _, x, matrix, _ = case("codec: uniform, bits: 4", rotation, head_dim, block)
+    extra = f", rotation_block: {block}" if block else ""
+    for center in (None, rng.normal(size=(1, head_dim)).astype(F)):
+        codec = f"{{codec: uniform, bits: 4, rotation: {rotation}{extra}, center: {str(center is not None).lower()}}}"
+        side = layout_of(codec, head_dim=head_dim).key
+        seen = transform.forward(side, x, rotation=matrix, center=center)
+        entries = np.abs(rotations.matrix(side.rotation, head_dim, matrix))
+        given = np.abs(x) if center is None else np.abs(x) + np.abs(center)
+        assert_reached(seen.error, sum_roundings(block or head_dim) * R * (given @ entries) + head_dim * TINY)
+        assert np.all(seen.error[(x - (0 if center is None else center) == 0).all(-1) & (center is None)] == 0)
+        # half of those of the sum of squares, and the root's own
+        assert_reached(width(seen.norm), (sum_roundings(head_dim) + 2) * R * seen.norm.exact + 1e-17 * (x == 0).all(-1))
+        assert not width(seen.norm)[~(x if center is None else x - center).any(-1)].any()
+
+
+@pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
+@pytest.mark.parametrize("centered", [False, True])
+def test_vectors_in_model_space_are_known_to_the_roundings_of_their_sums(centered, rotation, head_dim, block):
+    extra = f", rotation_block: {block}" if block else ""
+    codec = f"{{codec: uniform, bits: 4, rotation: {rotation}{extra}, center: {str(centered).lower()}}}"
+    side = layout_of(codec, head_dim=head_dim).key
+    matrix = np.linalg.qr(rng.normal(size=(head_dim, head_dim)))[0].astype(F) if rotation == "matrix" else None
+    center = rng.normal(size=(1, head_dim)).astype(F) if centered else None
+    y = inputs(head_dim)
+    y[7, :, 3], y[9] = np.nan, 0.0
+    entries = np.abs(rotations.matrix(side.rotation, head_dim, matrix)).T
+    finite = np.isfinite(y).all((1, 2))
+    for known_to in (0.0, 1e-3):
+        rotated_span = Span(y - known_to, y, y + known_to)
+        span = transform.backward(side, rotated_span, "fp32", rotation=matrix, center=center)
+        most = sum_roundings(block or head_dim) * R * (np.abs(np.nan_to_num(y)) @ entries) + head_dim * TINY
+        most += known_to * entries.sum(0)
+        most += R * np.abs(span.exact) * (centered + 1)  # the centre's sum, and that to fp32
+        assert_reached(width(span)[finite], 2 * most[finite])
+        assert np.all(np.isneginf(span.low[~finite]) & np.isposinf(span.high[~finite]) & np.isnan(span.exact[~finite]))
+    if not centered:
+        zero = transform.backward(side, Span(0 * y, 0 * y, 0 * y), "fp32", rotation=matrix)
+        assert not width(zero)[finite].any()
+
+
+def near_edges(edges, relative):
+    """Numbers that far below and above edges, relative to them."""
+    return np.sort(np.concatenate([edges * (1 - relative), edges * (1 + relative)]))
+
+
+@pytest.mark.parametrize("addition", [0.0, 0.5])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_grids_of_exact_numbers_are_known_to_a_few_roundings(symmetric, addition):
+    rounding = "half_up" if addition else "half_even"
+    codec = f"codec: uniform, bits: 8, symmetric: {str(symmetric).lower()}, rounding: {rounding}"
+    codec += ", scale: {dtype: fp32}" + ("" if symmetric else ", zero: {dtype: fp32}")
+    side = layout_of(f"{{{codec}}}", head_dim=64).key
+    top = 127 if symmetric else 255
+    edges = np.arange(30) + 0.5
+    # scale, difference and quotient are rounded, and the sum before a number is rounded down
+    roundings = 5 + bool(addition)
+    for distance, known in (((roundings - 0.5) * R, False), ((roundings + 2) * R, True)):
+        y = np.concatenate([[0.0, top, 0.0, 1.0], near_edges(edges, distance)])[None]
+        spans = side.codec.encode(side, y, np.zeros_like(y), Span(*[np.ones(1)] * 3))
+        codes = [side.codec.ordinals(side, end) for end in spans["codes"].ends]
+        assert np.array_equal(codes[0], codes[2]) == known
+        assert_reached(width(spans["scale"]), 2 * 2 * R + R)
+        if not symmetric:
+            assert not width(spans["zero"]).any()
+
+
+@pytest.mark.parametrize("correction", ["none", "store"])
+@pytest.mark.parametrize("tie", ["up", "down"])
+def test_codes_of_exact_directions_are_known_to_a_few_roundings(tie, correction):
+    codec = f"codec: mse, bits: 4, tie: {tie}, norm_correction: {correction}, norm: {{dtype: fp32}}"
+    side = layout_of(f"{{{codec}}}", head_dim=64).key
+    edges = np.array(codebooks.load("lloyd_max", 4).edges)
+    edges = edges[edges > 0]
+    length = np.full(1, 16.0)
+    for distance, known in ((6 * R, False), (10 * R, True)):
+        y = np.resize(near_edges(edges, distance), 64)[None] * (length + 1e-8) / 8
+        spans = side.codec.encode(side, y, np.zeros_like(y), Span(length, length, length))
+        assert np.array_equal(spans["codes"].low, spans["codes"].high) == known
+    # root, reciprocal and product are rounded; of the sum of squares half of what it and its terms may be off
+    most = (sum_roundings(64) + 8) / 2 + 4 if correction == "store" else 0
+    norm = spans["norm"]
+    assert np.all(width(norm) <= (2 * most * R + 2 * R) * norm.exact) and np.all(width(norm) >= most * R * norm.exact)
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_decoded_grids_are_known_to_the_rounding_of_the_product(zero):
+    side = layout_of(f"{{codec: uniform, bits: 8, symmetric: {str(not zero).lower()}}}", head_dim=64).key
+    parts = {
+        "codes": rng.integers(0, 256, size=(500, 1, 64)),
+        "scale": floats.round_to(rng.random((500, 1, 1)), "fp32"),
+    }
+    if zero:
+        parts["zero"] = floats.round_to(100 * rng.normal(size=(500, 1, 1)), "fp16")
+    span = side.codec.decode_span(side, parts)
+    product = np.abs(side.codec.ordinals(side, parts["codes"]) * parts["scale"])
+    if zero:
+        assert_reached(width(span), R * product + 2 * R * np.abs(span.exact))
+    else:
+        assert not width(span).any()
+
+
+@pytest.mark.parametrize("correction", ["none", "load"])
+def test_decoded_levels_are_known_to_a_few_roundings(correction):
+    side = layout_of(f"{{codec: mse, bits: 3, norm_correction: {correction}}}", head_dim=64).key
+    parts = {
+        "codes": rng.integers(0, 8, size=(50, 1, 64)),
+        "norm": np.where(np.arange(50) % 5, 3.5, 0.0)[:, None, None],
+    }
+    span = side.codec.decode_span(side, parts)
+    most = 3 + (sum_roundings(64) / 2 + 6 if correction == "load" else 0)
+    assert_reached(width(span), 2 * (most * R * np.abs(span.exact) + TINY * (span.exact != 0)))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -327,6 +328,46 @@ def test_attention_that_is_wrong_is_a_finding(base, fault):
     except ValueError as error:
         found = str(error)
     assert (said in found and ": 0 mismatches" not in found) if said else ": 0 mismatches" in found, found
+
+
+def test_any_wrong_number_of_attention_is_a_finding(base):
+    """One number of an output or a logarithm, of every sequence and at both ends; what is right is computed once."""
+    module, kept = verify.load_module(base.name, base.draft), {}
+    store, attend = module.store, module.decode_attention
+
+    def store_once(key, value, cache, slots, **options):
+        if len(slots) not in kept:
+            store(key, value, cache, slots, **options)
+            kept[len(slots)] = cache.clone()
+        cache.copy_(kept[len(slots)])
+
+    def attend_once(query, cache, table, lengths, **options):
+        # nothing but poison where no token is, and no block that there is
+        assert (cache.flatten(1) == 0xFF).all(1).sum() == 1 and table[2, 0] == 2**31 - 1
+        kept["right"] = kept.get("right") or attend(query, cache, table, lengths, **options)
+        results = [one.clone() for one in kept["right"]]
+        if place is not None:
+            results[of][place] = wrong
+        return tuple(results)
+
+    def found():
+        return attention.attend(base.layout, module, Cell(places="edges", dtype="fp32"), verify.device(), call)
+
+    module.store, module.decode_attention = store_once, attend_once
+    call = attention.Call(group=2, queries=2, lengths=(3, 16, 0), options={"num_splits": 1})
+    place, of, wrong = None, 0, 0.0
+    assert found().ok
+    tried = 0
+    for of, element in ((0, (0, 31)), (1, ())):
+        for head, sequence, query in ((0, 0, 1), (5, 1, 0), (5, 2, 1)):
+            place = (sequence, query, head, *element[head > 0 : 1 + (head > 0)])
+            right = kept["right"][of][place].item()
+            for wrong in (math.nan, math.inf, -math.inf, 0.0, 1.5 * right, right + 1.0):
+                if wrong == right or (math.isfinite(right) and abs(wrong - right) < 0.05):
+                    continue
+                tried += 1
+                assert found().num_mismatches == 1, (of, place, right, wrong)
+    assert tried > 25
 
 
 def test_a_module_that_accepts_what_does_not_fit_is_a_finding():
