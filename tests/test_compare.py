@@ -156,11 +156,15 @@ def test_unpacked_vectors():
     assert wrong.num_mismatches == 3
     assert str(wrong.mismatches[1]) == "key vector at token 0, slot 7, head 0, item 1: expected 1, got 0.5"
     assert compare_unpacked({"key": Span(nan, nan, nan)}, {"key": nan}).ok
-    assert not compare_unpacked({"key": Span(nan, nan, nan)}, {"key": one}).ok
+    for not_nan in (one, inf, -inf):
+        assert not compare_unpacked({"key": Span(nan, nan, nan)}, {"key": not_nan}).ok
     assert not compare_unpacked({"key": Span(one, one, one)}, {"key": nan}).ok
     anything = Span(-inf, nan, inf)
     for not_finite in (nan, inf, -inf):
         assert compare_unpacked({"key": anything}, {"key": not_finite}).ok
+    for any_number in (one, inf, -inf):
+        assert compare_unpacked({"key": Span(-inf, one, inf)}, {"key": any_number}).ok
+    assert not compare_unpacked({"key": Span(-inf, one, inf)}, {"key": nan}).ok
     first, *_ = compare_unpacked({"key": anything}, {"key": one}).mismatches
     assert first.expected == "a number that is not finite"
     with pytest.raises(ValueError, match="expected"):

@@ -12,6 +12,7 @@ from tqgen import manifest, verify
 from tqgen.cli import run
 from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
+from tqgen.reference.compare import Comparison
 from tqgen.verify import attention, cells
 from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.verify.patterns import PATTERNS, vectors
@@ -212,6 +213,65 @@ def test_a_module_that_stores_nothing_is_a_finding(base):
     assert first.comparison.num_mismatches > 100
 
 
+def test_where_nothing_is_stored_a_comparison_of_nothing_is_right_and_a_mismatch_is_not():
+    nothing, cell = Comparison(), Cell(places="none")
+    assert verify.Outcome(cell, "store", nothing).ok and not verify.Outcome(Cell(), "store", nothing).ok
+    nothing.add(1, [])
+    assert not verify.Outcome(cell, "store", nothing).ok
+
+
+@pytest.mark.parametrize("cache", ["tight", "padded"])
+def test_a_store_that_writes_around_the_blocks_is_a_finding(base, cache):
+    module = module_of(base)
+    store, at = module.store, -1 if cache == "tight" else 3 * 16 * base.layout.slot_bytes
+
+    def spilling(key, value, kv_cache, *given, **options):
+        store(key, value, kv_cache, *given, **options)
+        kv_cache.as_strided((1,), (1,), kv_cache.storage_offset() + at).zero_()
+
+    module.store = spilling
+    first, *_ = failures(base.layout, module, [Cell(cache=cache)])
+    assert first.launcher == "store" and "a byte outside of every block" in str(first.comparison)
+
+
+def test_single_tokens_have_a_launch_each(base):
+    module, tokens = module_of(base), []
+    store = module.store
+    module.store = lambda key, *given, **options: (tokens.append(len(key)), store(key, *given, **options))
+    assert not list(failures(base.layout, module, [Cell(places="single")]))
+    assert tokens == [1] * 4
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_only_far_blocks_may_lack_memory(base, monkeypatch, error):
+    def full(*_):
+        raise error("no memory")
+
+    monkeypatch.setattr(verify, "GuardedCache", full)
+    ((outcome,),) = verify.verify_module(base.layout, module_of(base), [Cell(places="far")], verify.device(), 1)
+    assert "no memory" in outcome.not_run
+    with pytest.raises(error, match="no memory"):
+        list(verify.verify_module(base.layout, module_of(base), [Cell()], verify.device(), 1))
+
+
+WRONG_ROTATIONS = {
+    "nothing": (lambda output: output, ""),
+    "the last row": (lambda output: torch.cat([output[:-1], 1.02 * output[-1:]]), "attention output vector"),
+    "the first head": (lambda output: torch.cat([0 * output[:, :1], output[:, 1:]], 1), "attention output vector"),
+    "another dtype": (lambda output: output.double(), "the result is torch.float64"),
+}
+
+
+def test_outputs_that_are_rotated_back_wrongly_are_a_finding(tmp_path):
+    rotated = compiled(tmp_path, change=("bits: 4, group: 16", "bits: 4, rotation: hadamard"))
+    module = module_of(rotated)
+    rotate = module.rotate_attention_output
+    for name, (wrong, said) in WRONG_ROTATIONS.items():
+        module.rotate_attention_output = lambda *given, wrong=wrong, **options: wrong(rotate(*given, **options))
+        found = [str(one.error or one.comparison) for one in failures(rotated.layout, module, [Cell()])]
+        assert len(found) == bool(said) and all(said in text for text in found), (name, found)
+
+
 UNPACK = """def unpack(kv_cache, slot_mapping=None, **options):
     key, value = _unpack(kv_cache, slot_mapping, **options)
     {fault}
@@ -228,6 +288,9 @@ def _unpack("""
         ("key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
         ("value[1, 0, 3] += 0.125", "value vector"),
         ("key, value = value, key", "key vector"),
+        ("if 'block_table' in options: key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
+        ("if 'block_table' in options: value[1, 0, 0, 3] += 0.125", "value vector"),
+        ("if 'block_table' in options: key[3, -1, 2, 31] += 1", "key vector"),
     ],
 )
 def test_an_unpack_that_touches_or_returns_what_it_should_not_is_a_finding(base, fault, said):
