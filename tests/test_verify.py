@@ -285,10 +285,18 @@ def _unpack("""
     ("fault", "said"),
     [
         ("kv_cache[0, 0, 0, 0] ^= 1", "a byte of the cache"),
-        ("key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
+        ("if slot_mapping is not None: key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
+        (
+            "if slot_mapping is not None: key.as_strided((1,), (1,), key.untyped_storage().nbytes() // 2 - 1).zero_()",
+            "output around the key vectors",
+        ),
         ("value[1, 0, 3] += 0.125", "value vector"),
         ("key, value = value, key", "key vector"),
         ("if 'block_table' in options: key.as_strided((1,), (1,), 0).zero_()", "output around the key vectors"),
+        (
+            "if 'block_table' in options: key.as_strided((1,), (1,), key.storage_offset() - key.stride(1)).zero_()",
+            "output around the key vectors",
+        ),
         ("if 'block_table' in options: value[1, 0, 0, 3] += 0.125", "value vector"),
         ("if 'block_table' in options: key[3, -1, 2, 31] += 1", "key vector"),
     ],
