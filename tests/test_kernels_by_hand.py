@@ -25,7 +25,7 @@ def kernels(key=NONE, value=NONE, *, head_dim=128, block="aos"):
 
 
 def filled(made, num_blocks, block_size, heads):
-    return torch.full_like(made.module.allocate(num_blocks, block_size, heads, device=device()), GUARD)
+    return made.module.allocate(num_blocks, block_size, heads, device=device()).fill_(GUARD)
 
 
 def stored(side, vectors, *, dtype=torch.float32, where="value", head_dim=None, **run_time):
@@ -345,7 +345,7 @@ def test_unpack_reads_no_other_slot(tokens):
     slots = torch.arange(tokens, device=device())
     outputs = []
     for fill in (0xFF, 0x00):
-        cache = torch.full_like(filled(made, 2, 16, 2), fill)
+        cache = filled(made, 2, 16, 2).fill_(fill)
         made.module.store(vectors[:tokens], vectors[:tokens], cache, slots)
         outputs.append(made.module.unpack(cache, slots))
     for one, other in zip(*outputs, strict=True):

@@ -1,5 +1,6 @@
 """Verification itself: its matrix covers what it says, and a module that is wrong in any one way does not pass."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -7,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kernels import kernels_of
 
 from tqgen import manifest, verify
 from tqgen.cli import run
@@ -122,10 +124,43 @@ def test_ties_lie_between_codes(base):
     assert (steps % 1 == 0.5).any(-1).mean() > 0.9
 
 
-@pytest.mark.parametrize("name", ["base", "mse4_v4_aligned"])
+ALIGNMENTS = (64, 128, 256, 4096)  # torch starts memory of the CPU at multiples of 64, that of GPUs at those of 512
+
+
+def aligned(alignment):
+    """Kernels of a layout whose heads start at multiples of `alignment`, with room for that in blocks of 64 tokens."""
+    part = "{name: %s, order: [{axis: head, align: %d}, token, field], fields: [%s]}"
+    regions = [part % ("keys", alignment, "key.codes, key.norm"), part % ("values", alignment, "value.codes")]
+    sides = "key: {codec: mse, bits: 4}\nvalue: {codec: fp8, format: e4m3}"
+    block = f"block: {{regions: [{', '.join(regions)}], slot_bytes: 256}}"
+    return kernels_of(f"tqgen: 1\nname: aligned\nhead_dim: 64\n{sides}\n{block}\n")
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+def test_allocated_caches_start_where_the_layout_asks(alignment):
+    made = aligned(alignment)
+    assert made.layout.alignment == alignment
+    # kept, so that each has another address
+    caches = [made.module.allocate(blocks, 64, heads, device="cpu") for blocks in (1, 2, 5) for heads in (1, 3, 8)]
+    for cache in caches:
+        assert cache.data_ptr() % alignment == 0 and cache.is_contiguous() and not cache.any()
+        assert cache.dtype == torch.uint8 and cache.shape[1:] in {(64, heads, 256) for heads in (1, 3, 8)}
+
+
+@pytest.mark.parametrize("alignment", [256, 4096])
+def test_caches_of_large_alignments_are_verified(alignment):
+    where = Cell(block="b64", heads="h1", places="edges", pattern="normal")
+    chosen = (where, *(dataclasses.replace(where, places="shuffled", cache=cache) for cache in ("padded", "odd")))
+    assert not aligned(alignment).failures(*chosen)
+
+
+@pytest.mark.parametrize("name", ["base", "mse4_v4_aligned", *ALIGNMENTS])
 @pytest.mark.parametrize("cache", AXES["cache"])
 def test_guards_notice_every_byte(base, name, cache):
-    layout = base.layout if name == "base" else compile_spec(manifest.locate(name)).layout
+    if name in ALIGNMENTS:
+        layout = aligned(name).layout
+    else:
+        layout = base.layout if name == "base" else compile_spec(manifest.locate(name)).layout
     guarded = GuardedCache(layout, Cell(cache=cache), 3, torch.device("cpu"))
     assert guarded.touched_outside() == []
     assert (guarded.blocks() == GUARD).all()
@@ -138,7 +173,10 @@ def test_guards_notice_every_byte(base, name, cache):
         guarded.buffer[guarded.start + guarded.block] = 0
         touched.append(guarded.block)
     assert sorted(guarded.touched_outside()) == sorted(touched)
-    assert (guarded.tensor.data_ptr() | guarded.stride) % layout.alignment == 0
+    address = guarded.tensor.data_ptr() | guarded.stride
+    assert address % layout.alignment == 0
+    if cache == "odd":
+        assert address % (2 * layout.alignment), "as badly aligned as the layout allows"
 
 
 def test_sliced_inputs_are_surrounded_by_nan(base):

@@ -278,6 +278,7 @@ class ModulePlan:
     value_head_dim: int
     slot_bytes: int
     alignment: int  # that the layout asks of a cache
+    room_to_align: int  # bytes that a cache is allocated with beyond its own, to start at a multiple of the alignment
     address_modulus: int  # what tells addresses of one alignment from those of another
     always_fits: bool
     needed_bytes: str  # source: bytes that a block needs

@@ -24,6 +24,7 @@ TILES = 8  # for which a program splits a matrix
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
+ALLOCATED_AT = 64  # bytes, at multiples of which torch's memory starts: on the CPU; on GPUs at those of 512
 ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
 
 
@@ -67,6 +68,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         value_head_dim=layout.value.head_dim,
         slot_bytes=layout.slot_bytes,
         alignment=layout.alignment,
+        room_to_align=layout.alignment - 1 if layout.alignment > ALLOCATED_AT else 0,
         address_modulus=max(ALIGNMENT_SEEN, layout.alignment),
         always_fits=always_fits(layout),
         needed_bytes=layout.end.source(),

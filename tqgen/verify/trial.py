@@ -141,14 +141,16 @@ class GuardedCache:
     """A cache whose every byte is 0xEE, in a buffer that goes on before and behind it.
 
     `tensor` is the uint8 [num_blocks, block_size, num_kv_heads, slot_bytes] that launchers get. How far blocks are
-    apart and where the first one starts is the cell's choice.
+    apart and where the first one starts is the cell's choice. Addresses are multiples of the layout's alignment, which
+    may be larger than that of the memory that torch gives.
     """
 
     def __init__(self, layout: Layout, cell: Cell, num_blocks: int, device: torch.device) -> None:
         self.shape = (num_blocks, cell.block_size, cell.num_kv_heads, layout.slot_bytes)
         self.block = layout.block_bytes(cell.block_size, cell.num_kv_heads)
         unit = max(16, layout.alignment)
-        start = GUARD_BYTES
+        coarser = 2 * unit  # multiples of it are better aligned than `unit` asks
+        offset = 0
         if cell.cache == "tight":
             self.stride = self.block
         elif cell.cache == "padded":
@@ -156,17 +158,17 @@ class GuardedCache:
         else:
             # as badly aligned as the layout allows
             self.stride = self.block + layout.alignment * (1 + self.block // layout.alignment % 2)
-            start += layout.alignment
+            offset = layout.alignment
         if cell.places == "far":
             self.stride = -(-FAR_STRIDE // unit) * unit + self.stride % unit
-        self.start = start
-        size = start + (num_blocks - 1) * self.stride + self.block + GUARD_BYTES
-        self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
+        size = offset + (num_blocks - 1) * self.stride + self.block + 2 * GUARD_BYTES
+        self.buffer = torch.empty(size + coarser, dtype=torch.uint8, device=device)
+        self.start = GUARD_BYTES + -(self.buffer.data_ptr() + GUARD_BYTES) % coarser + offset
         self.windows = self._windows(num_blocks)
         for window in self.windows:
             self.buffer[window] = GUARD
         strides = (self.stride, cell.num_kv_heads * layout.slot_bytes, layout.slot_bytes, 1)
-        self.tensor = self.buffer.as_strided(self.shape, strides, storage_offset=start)
+        self.tensor = self.buffer.as_strided(self.shape, strides, storage_offset=self.start)
 
     def _windows(self, num_blocks: int) -> list[slice]:
         """The parts of the buffer that are looked at: all of it, or, where blocks are far apart, around each block."""
