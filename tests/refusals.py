@@ -59,6 +59,9 @@ class Calls:
             if self.vectors[side] is None:
                 given = torch.zeros(TOKENS, HEADS, 8, device=self.where)
                 yield f"{side}s that are not stored", TypeError, side, lambda s=side, g=given: self.store(**{s: g})
+                for wrong in (given, "junk"):
+                    pair = tuple({**self.vectors, side: wrong}.values())
+                    yield f"out: a {side} that is not stored", TypeError, side, lambda o=pair: self.unpack(out=o)
         yield from self._run_time()
         yield "a space", ValueError, "space", lambda: self.unpack(space="other")
         yield "a dtype", TypeError, "dtype", lambda: self.unpack(dtype=torch.int32)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tqgen.cli import run
 from tqgen.diagnostics import SpecError
 from tqgen.layout.resolve import resolve
 from tqgen.spec import load_spec, parse_spec
@@ -23,6 +25,44 @@ def compile_quietly(text, overrides=None):
     except SpecError as error:
         assert error.diagnostics and str(error)
         return None
+
+
+@pytest.fixture
+def odd_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "there.yaml").symlink_to("back.yaml")
+    (tmp_path / "back.yaml").symlink_to("there.yaml")
+    (tmp_path / "dangling.yaml").symlink_to("nowhere.yaml")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+PATHS = ["loop.yaml", "there.yaml", "dangling.yaml", "folder", "loop.yaml/x.yaml", "a\0b", "x" * 300, "", "/dev/zero"]
+COMMANDS = [["check"], ["show"], ["build"], ["diff", "mse3_v4"], ["breaking", "--against", "folder"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("path", PATHS, ids=[path[:20] or "empty" for path in PATHS])
+def test_no_path_gives_a_traceback(odd_paths, capsys, command, path):
+    if path == "/dev/zero" and not os.path.exists(path):
+        pytest.skip("no /dev/zero here")
+    assert run([*command, path]) in (1, 2)
+    assert capsys.readouterr().err.startswith("error[TQ")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[path[:20] or "empty" for path in PATHS])
+def test_no_output_gives_a_traceback(odd_paths, capsys, path):
+    assert run(["schema", "-o", path]) == (0 if path == "dangling.yaml" else 2)
+    assert run(["show", "fp8_v4", "--svg", f"{path or 'loop.yaml'}/x.svg"]) == (0 if path == "folder" else 2)
+    assert (odd_paths / "loop.yaml").is_symlink() and not (odd_paths / "folder" / "x.svg").is_symlink()
+
+
+def test_paths_are_resolved_by_one_function():
+    """Which takes every path: `Path.resolve` raises where links go round, and differently from version to version."""
+    package = Path(__file__).parent.parent / "tqgen"
+    found = [path.name for path in package.rglob("*.py") if ".resolve()" in path.read_text(encoding="utf-8")]
+    assert found == ["resources.py"], "of the place of the package itself"
 
 
 FRAGMENTS = [

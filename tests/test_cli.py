@@ -194,6 +194,25 @@ def test_building_everything_names_what_is_left_over(folder, capsys, monkeypatch
     assert (folder / "generated" / "old.py").exists()
 
 
+def test_only_the_repository_has_left_overs(folder, capsys, monkeypatch):
+    """A module of one's own is none, wherever tqgen is installed."""
+    (folder / "specs").mkdir()
+    (folder / "specs" / "shipped.yaml").write_text(SPEC.replace("mine", "shipped"))
+    monkeypatch.setattr(resources, "specs", lambda: folder / "specs")
+    assert run(["build", "mine.yaml"]) == 0
+    for root, more in ((folder / "elsewhere", ["-o", "generated"]), (None, [])):
+        monkeypatch.setattr(resources, "checkout", lambda root=root: root)
+        assert run(["build", *more]) == 0
+        assert run(["build", *more, "--check"]) == 0
+    assert sorted(os.listdir(folder / "generated")) == ["mine.py", "shipped.py"] and capsys.readouterr().err == ""
+
+
+def test_a_shipped_spec_with_other_values_is_none_of_the_repository(folder, capsys):
+    assert run(["build", "mse3_v4", "--set", "head_dim=64"]) == 0
+    assert capsys.readouterr().out == "generated/mse3_v4_d64.py: written\n"
+    assert os.listdir(folder / "generated") == ["mse3_v4_d64.py"]
+
+
 def test_a_folder_that_cannot_be_written(folder, capsys, monkeypatch):
     def refuse(**_):
         raise PermissionError(13, "Permission denied")

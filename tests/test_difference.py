@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_specs import spec_texts
 
+from tqgen.cli import run
 from tqgen.compiler import compile_parsed
 from tqgen.difference import Category
 from tqgen.difference.interface import interface_changes, interface_of, recorded_id
@@ -225,3 +226,15 @@ def test_what_a_module_says():
     assert recorded_id(one.source) == one.layout.layout_id and recorded_id("x = 1\n") is None
     with pytest.raises(ValueError, match="not a Python module"):
         interface_of("def f(:\n")
+
+
+def test_only_offsets_are_shortened_and_what_is_long_is_aligned(capsys):
+    assert run(["diff", "mse3_v4", "none_vmse3"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "token*H*112 + head*112 + 48 -> token*H*100 + head*100 + 50" in " ".join(lines)
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("  decode_num_splits ")]
+    assert "(num_sequences, num_query_heads, num_kv_heads, max_seq_len" in lines[at]
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("  store ")]
+    assert lines[at].index("(key") == lines[at + 1].index("(key")
+    assert lines[at + 1].strip().startswith("-> (key")
+    assert lines[-1] == "offsets are in bytes from the block's start; bs = block_size, H = num_kv_heads"

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import black
 import pytest
@@ -74,6 +75,54 @@ def test_publishing_makes_folders_and_leaves_nothing_else(tmp_path):
     outputs.publish(output)
     assert output.path.read_bytes() == "text with \u00e9\n".encode()
     assert os.listdir(output.path.parent) == ["x.py"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("there", "nowhere"):
+        (tmp_path / "own" / f"{name}.py").symlink_to(Path("..") / "other" / f"{name}.py")
+    (tmp_path / "other" / "there.py").write_text("old")
+    for name in ("there", "nowhere"):
+        outputs.publish(Output(tmp_path / "own" / f"{name}.py", "new"))
+        assert (tmp_path / "own" / f"{name}.py").is_symlink()
+        assert (tmp_path / "other" / f"{name}.py").read_text() == "new"
+    assert sorted(os.listdir(tmp_path / "own")) == sorted(os.listdir(tmp_path / "other")) == ["nowhere.py", "there.py"]
+
+
+SPECIAL = [
+    ["build", "mse3_v4", "-o", "."],
+    ["schema", "-o", "mse3_v4.py"],
+    ["show", "mse3_v4", "--svg", "mse3_v4.py"],
+]
+
+
+@pytest.mark.parametrize("arguments", SPECIAL, ids=" ".join)
+@pytest.mark.parametrize("what", ["pipe", "device", "folder"])
+def test_what_is_no_file_is_not_read_and_not_replaced(tmp_path, monkeypatch, capsys, arguments, what):
+    """A pipe would wait for ever, and /dev/full is read for ever."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mse3_v4.py"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/full" if os.path.exists("/dev/full") else "/dev/null")
+    else:
+        path.mkdir()
+    before = (path.lstat().st_ino, path.lstat().st_mode)
+    assert run(arguments) == 2
+    assert f"error[TQ4104]: the output is a file, but a {what} stands here" in capsys.readouterr().err
+    assert (path.lstat().st_ino, path.lstat().st_mode) == before and os.listdir(tmp_path) == ["mse3_v4.py"]
+
+
+def test_a_dash_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["schema"]) == 0
+    printed = capsys.readouterr().out
+    assert run(["schema", "-o", "-"]) == 0
+    assert capsys.readouterr().out == printed
+    assert run(["show", "mse3_v4", "--svg", "-"]) == 0
+    assert capsys.readouterr().out.startswith("<svg") and not os.listdir(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_text(tmp_path, monkeypatch):

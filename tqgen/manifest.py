@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tqgen import resources
+from tqgen.paths import real
 
 OUTPUT = "generated"
 
@@ -40,12 +41,15 @@ def locate(argument: str) -> Path:
 
 def is_shipped(path: Path) -> bool:
     """Whether `path` is one of the shipped specs."""
-    return any(path.resolve() == entry.path.resolve() for entry in shipped())
+    return any(real(path) == real(entry.path) for entry in shipped())
 
 
-def default_output(path: Path) -> Path:
-    """Where the module of a spec goes when nobody says: `generated` of the checkout for its own specs, else here."""
+def default_output(path: Path, *, changed: bool = False) -> Path:
+    """Where the module of a spec goes when nobody says: `generated` of the checkout for its own specs, else here.
+
+    With `changed` values it is no longer one of its own.
+    """
     root = resources.checkout()
-    if root and is_shipped(path):
+    if root and is_shipped(path) and not changed:
         return root / OUTPUT
     return Path(OUTPUT)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tqgen import seal
+from tqgen.paths import real
+
+LONGEST = 2**24  # characters of a file that are looked at: tqgen writes none that is as long
 
 
 class State(enum.Enum):
@@ -43,7 +46,8 @@ class Found:
 
 def _read(path: Path) -> str:
     # universal newlines: a checkout with other line ends is not an edit
-    return path.read_text(encoding="utf-8", errors="replace")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(LONGEST)
 
 
 def state_of(output: Output) -> State:
@@ -82,14 +86,18 @@ def compare(outputs: Sequence[Output], complete: Iterable[Path] = ()) -> list[Fo
 
 
 def publish(output: Output) -> None:
-    """Put `output` in place at once: a reader sees the old text or the new one. OSError where it fails."""
-    output.path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{output.path.name}.", suffix=".tmp", dir=output.path.parent)
+    """Put `output` in place at once: a reader sees the old text or the new one. OSError where it fails.
+
+    Where a link stands, the file that it leads to is written.
+    """
+    target = real(output.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(output.text)
-        os.chmod(temporary, _mode(output.path))
-        os.replace(temporary, output.path)
+        os.chmod(temporary, _mode(target))
+        os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqgen import manifest, resources
 from tqgen.commands import usage
-from tqgen.commands.changes_text import lines
+from tqgen.commands.changes_text import OFFSETS, lines
 from tqgen.commands.console import Console
 from tqgen.commands.usage import UsageError
 from tqgen.compiler import compile_spec
@@ -141,6 +141,8 @@ def _text(against: str, verdicts: Sequence[Verdict]) -> list[str]:
     for found in verdicts:
         if found.changes:
             text += [f"{found.name}", *lines(found.changes, "  ")]
+    if any(change.located for found in verdicts for change in found.changes):
+        text.append(OFFSETS)
     count: Mapping[Status, int] = {status: sum(found.status is status for found in verdicts) for status in Status}
     parts = [f"{count[Status.SAME]} as in {against}"]
     for status, words in (

@@ -16,6 +16,7 @@ from tqgen.commands.console import Console
 from tqgen.commands.usage import UsageError
 from tqgen.diagnostics import Diagnostic, Place
 from tqgen.outputs import Found, Output, State
+from tqgen.paths import real
 
 if TYPE_CHECKING:
     from tqgen.compiler import Compiled
@@ -28,15 +29,16 @@ def build(
     everything = not arguments and not overrides
     paths = usage.spec_paths(arguments or [entry.name for entry in manifest.shipped()])
     compiled = usage.each(paths, lambda path: _compile(path, overrides))
-    wanted = _place(paths, compiled, folder)
-    complete = [wanted[0].path.parent] if everything and wanted else []
+    wanted = _place(paths, compiled, folder, changed=bool(overrides))
+    complete: list[Path] = []
     root = resources.checkout()
     if everything and root and folder is None:
         from tqgen.documents import complete_folders, documents
 
         here = usage.relative(root)
         wanted += documents(here, [one.layout for one in compiled])
-        complete += complete_folders(here)
+        # Other folders may hold whatever their owners built.
+        complete = [here / manifest.OUTPUT, *complete_folders(here)]
     found = files.compare(wanted, complete)
     command = _command(arguments, folder, overrides)
     if check:
@@ -51,14 +53,14 @@ def _compile(path: Path, overrides: Mapping[str, str]) -> Compiled:
     return compile_spec(path, dict(overrides))
 
 
-def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | None) -> list[Output]:
+def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | None, *, changed: bool) -> list[Output]:
     """The file of each module; SpecError where two specs want the same one."""
     wanted: dict[Path, tuple[Path, Output]] = {}
     for path, result in zip(paths, compiled, strict=True):
-        into = folder if folder is not None else usage.relative(manifest.default_output(path))
+        into = folder if folder is not None else usage.relative(manifest.default_output(path, changed=changed))
         output = Output(into / f"{result.name}.py", result.source)
         there = wanted.get(output.path)
-        if there and there[0].resolve() != path.resolve():
+        if there and real(there[0]) != real(path):
             message = f"this spec and `{there[0]}` both give a module `{result.name}`"
             raise UsageError("TQ4103", message, file=str(path), help="build them into two folders, with `-o`")
         wanted[output.path] = (path, output)
@@ -89,8 +91,8 @@ def _drift(found: Found, command: str) -> Diagnostic:
         ),
         State.LEFT_OVER: (
             "TQ5005",
-            "the file is left over: no spec asks for it any more",
-            f"run `rm {shlex.quote(str(found.path))}`",
+            "the file is left over: no shipped spec asks for it",
+            f"run `rm {shlex.quote(str(found.path))}`, or keep what you built of other specs elsewhere, with `-o`",
         ),
     }[found.state]
     return Diagnostic(code, message, Place(str(found.path)), help=help)

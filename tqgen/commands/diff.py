@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tqgen.commands import usage
-from tqgen.commands.changes_text import lines
-from tqgen.difference import Category, Change
+from tqgen.commands.changes_text import OFFSETS, lines
+from tqgen.difference import Change
 from tqgen.difference.versions import Version, changes, version_of
-from tqgen.layout.byte_map_text import LEGEND, columns
+from tqgen.layout.byte_map_text import columns
 
 
 def diff(arguments: Sequence[str], overrides: Mapping[str, str], as_json: bool) -> int:
@@ -59,6 +59,6 @@ def _text(old: Version, new: Version, found: Sequence[Change]) -> list[str]:
         text.append("caches of the two are interchangeable")
     else:
         text.append("caches of the two are not interchangeable")
-    if any(change.category is Category.LAYOUT for change in found):
-        text.append(f"offsets are in bytes from the block's start; {LEGEND}")
+    if any(change.located for change in found):
+        text.append(OFFSETS)
     return text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,15 +11,22 @@ from tqgen import outputs
 from tqgen.commands.usage import UsageError
 from tqgen.diagnostics import Diagnostic, Place, SpecError
 from tqgen.outputs import Found, Output, State
+from tqgen.paths import what_else
+
+STANDARD_OUTPUT = Path("-")
 
 
 def compare(wanted: Sequence[Output], complete: Sequence[Path] = ()) -> list[Found]:
-    """The states of the files; UsageError where one cannot be read, or a file stands where a folder is needed."""
+    """The states of the files; UsageError where one cannot be read, or something stands where it cannot be written."""
     for folder in {output.path.parent for output in wanted}:
         for place in (folder, *folder.parents):
-            if place.exists() and not place.is_dir():
+            if os.path.exists(place) and not os.path.isdir(place):
                 message = "the output should go into a folder, but this is a file"
                 raise UsageError("TQ4104", message, file=str(place), help="name a folder with `-o`")
+    for output in wanted:
+        if there := what_else(output.path):
+            message = f"the output is a file, but {there} stands here"
+            raise UsageError("TQ4104", message, file=str(output.path), help="name another file or folder with `-o`")
     try:
         return outputs.compare(wanted, complete)
     except OSError as error:
@@ -52,8 +61,11 @@ def publish(found: Sequence[Found]) -> None:
 
 
 def write(output: Output) -> None:
-    """Put one file in place; errors as `compare` and `publish`."""
-    publish(compare([output]))
+    """Put one file in place, or print it where its path is `-`; errors as `compare` and `publish`."""
+    if output.path == STANDARD_OUTPUT:
+        sys.stdout.write(output.text)
+    else:
+        publish(compare([output]))
 
 
 def _unusable(path: Path, verb: str, error: OSError) -> UsageError:

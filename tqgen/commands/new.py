@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tqgen.commands import usage
@@ -26,7 +27,7 @@ def new(name: str, key: Choice, value: Choice, arrangement: str, head_dim: int, 
     except ValueError as error:
         raise UsageError("TQ4111", str(error), help="leave the width out") from None
     path = folder / f"{name}.yaml"
-    if path.exists():
+    if os.path.lexists(path):  # a link that leads nowhere, too
         raise UsageError("TQ4110", "there is a file of this name already", file=str(path), help="choose another name")
     try:
         publish(Output(path, text))

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tqgen import manifest
 from tqgen.diagnostics import Diagnostic, Place, SpecError, cut, did_you_mean
+from tqgen.paths import real
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def status_of(diagnostics: Iterable[Diagnostic]) -> int:
 def relative(path: Path) -> Path:
     """`path` as a person here would write it: relative to the working folder where it lies below."""
     try:
-        return Path(os.path.relpath(path)) if path.resolve().is_relative_to(Path.cwd()) else path
+        return Path(os.path.relpath(path)) if real(path).is_relative_to(Path.cwd()) else path
     except (OSError, ValueError):
         return path
 

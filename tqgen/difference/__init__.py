@@ -30,6 +30,7 @@ class Change:
     old: str | None
     new: str | None
     path: NodePath = ()  # the keys of a spec that decide it
+    located: bool = False  # whether `old` and `new` hold offsets, in the names of `tqgen.layout.byte_map.where`
     breaks: bool = True  # whether caches, or callers, of the old version are of no use to the new one
 
     def to_json(self) -> dict[str, Any]:

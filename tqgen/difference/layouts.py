@@ -40,7 +40,7 @@ def _field_changes(old: Layout, new: Layout) -> Iterator[Change]:
         if was != now:
             yield Change(Category.LAYOUT, name, was, now, (side,))
         if one and other and _place(one) != _place(other):
-            yield Change(Category.LAYOUT, f"{name} offset", where(one), where(other), ("block",))
+            yield Change(Category.LAYOUT, f"{name} offset", where(one), where(other), ("block",), located=True)
 
 
 def _content(layout: Layout, field: Field | None) -> str | None:
@@ -113,10 +113,10 @@ def _surroundings(old: Layout, new: Layout) -> Iterator[Change]:
     """What the layouts ask of an allocator, and what they leave to others."""
     if old.alignment != new.alignment:
         breaks = new.alignment > old.alignment
-        yield Change(Category.API, "start of a block", _alignment(old), _alignment(new), ("block",), breaks)
+        yield Change(Category.API, "start of a block", _alignment(old), _alignment(new), ("block",), breaks=breaks)
     was, now = _reserved(old), _reserved(new)
     if was != now:
-        yield Change(Category.API, "reserved bytes", was, now, ("block",))
+        yield Change(Category.API, "reserved bytes", was, now, ("block",), located=True)
 
 
 def _alignment(layout: Layout) -> str:

@@ -61,11 +61,12 @@ def read_file(path: Path) -> str:
     """The text of a spec file; SpecError where it cannot be read or is not UTF-8."""
     file = str(path)
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as stream:
+            raw = stream.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise SpecError([_unreadable(path, error)]) from None
     if len(raw) > LARGEST_FILE:
-        message = f"the file has {len(raw)} bytes, but a spec has at most {LARGEST_FILE}"
+        message = f"the file has more than {LARGEST_FILE} bytes, which is the most that a spec may have"
         raise SpecError([Diagnostic("TQ1011", message, Place(file))])
     try:
         return raw.decode("utf-8-sig")
