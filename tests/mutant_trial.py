@@ -69,7 +69,7 @@ def ordered(layout: Layout) -> list[Cell]:
 
 ATTENTION = re.compile(
     r"plan\.attention|_decode_|_merge_|_(load_)?tile_|_expand_|decode_attention"
-    r"|_(load|read)_(run|step)|_(pair_)?numbers_|_(rows|columns)_of_|_by_(row|column|thread)|_operand_place|_stack|_block_of"
+    r"|_(load|read)_(run|step)|_(pair_)?numbers_|_(rows|columns)_of_|_by_(row|column|thread)|_operand_place|_(load|rotated)_queries|_stack|_block_of"
 )
 
 

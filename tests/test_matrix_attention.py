@@ -56,7 +56,7 @@ AXES = {
     "value": tuple(VALUES),
     "block": ("aos", "soa", *ORDERS),
     "head_dim": ("64", "128"),
-    "key.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
+    "key.rotation": ("none", "hadamard", "signed_hadamard", "blocks", "matrix"),
     "value.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
     "center": ("none", "key", "value"),
     # few query rows have a kernel of their own, up to 8 and up to 16; of many, a program takes up to 64
@@ -89,6 +89,8 @@ def allowed(row):
 def spec_of(row):
     key, value = dict(KEYS[row["key"]]), dict(VALUES[row["value"]])
     key["rotation"], value["rotation"] = row["key.rotation"], row["value.rotation"]
+    if row["key.rotation"] == "blocks":
+        key |= {"rotation": "hadamard", "rotation_block": 16}
     key["center"], value["center"] = row["center"] == "key", row["center"] == "value"
     block = row["block"]
     if block in ORDERS:

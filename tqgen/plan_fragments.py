@@ -95,6 +95,16 @@ class PairsPlan:
 
 
 @dataclass(frozen=True)
+class QueryPlan:
+    """How each warp holds query rows, and rotates them by a Hadamard matrix where keys are rotated."""
+
+    parts: int  # of a row that take turns in the order of packing
+    butterflies: int  # steps of the transform that are left beside the product
+    signed: bool
+    unit_order: tuple[int, ...]  # of the last three axes, the bits of a code's number in its unit; empty: as they are
+
+
+@dataclass(frozen=True)
 class FragmentPlan:
     """Attention of few query rows whose operands are expanded in the registers that tensor cores take them from."""
 
@@ -107,7 +117,9 @@ class FragmentPlan:
     most_rows: int  # query rows of one KV head up to which this form is taken
     condition: str  # source over block_size, num_kv_heads and alignment: which caches it can read
     values_ahead: bool  # values are loaded a step ahead, as keys and metadata are
-    query_chunk: int  # rows of the query's rotation at a time
+    query: QueryPlan | None  # None: rotated by one product with the whole matrix, which warps share
+    query_tables: tuple[str, ...]  # constants that the query is rotated by
+    query_chunk: int  # rows of the whole matrix at a time
     smallest_exponent: int
     largest_exponent: int
     programs_per_processor: int  # of up to 8 query rows, that one holds at once

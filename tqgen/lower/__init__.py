@@ -55,7 +55,8 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     absent = tuple(side.name for side in (layout.key, layout.value) if not side.is_stored)
     keywords = "".join(f", {argument.name}" for argument in arguments)
     unpack_keywords = "".join(f", {argument.name}=None" for argument in arguments)
-    tables = side_constants(layout, tuple(sides.values())) + attention_constants(layout, attention)
+    of_sides = side_constants(layout, tuple(sides.values()))
+    tables = (*of_sides, *attention_constants(layout, attention, of_sides))
     return ModulePlan(
         name=layout.name,
         doc=summary(layout),
@@ -148,6 +149,8 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     fragments = attention.fragments
     if fragments:
         found.add("fragments")
+        found.add("queries" if fragments.query else "operand_place")
+        found |= {"butterflies"} if fragments.query and fragments.query.butterflies else set()
         if any("_funnel" in unit for side in (fragments.key, fragments.value) for unit in side.units_of_run):
             found.add("funnel")
     return frozenset(found)
@@ -169,7 +172,7 @@ def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found |= {"load_parts", "in_order"} if plan.quads.parts > 1 else {"load_rows"}
             found |= {"four_units"} if plan.encoded.words else set()
             found |= {"row_numbers", "has_ptx"} if plan.quads.row_numbers else set()
-            found |= {"quads"} if plan.rotation.is_hadamard else set()
+            found |= {"quads", "butterflies"} if plan.rotation.is_hadamard else set()
         if plan.encoded.words:
             found.add("store_u32")
         if plan.saturate:

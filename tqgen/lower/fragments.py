@@ -15,10 +15,11 @@ import math
 
 from tqgen.layout import Field, Layout, Side
 from tqgen.lower import ptx
-from tqgen.lower.lanes import element_of
+from tqgen.lower.lanes import codes_per_unit, element_of
 from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
+from tqgen.lower.quads import butterflies
 from tqgen.plan import AttentionSidePlan, FieldPlan, SidePlan
-from tqgen.plan_fragments import FragmentPlan, PairsPlan, RunFieldPlan, RunPlan
+from tqgen.plan_fragments import FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan
 
 TOKENS = 32  # of one warp in one step: four for each of 8 threads
 WARPS = 4
@@ -69,6 +70,7 @@ def fragment_plan(
     values_ahead = not key.shifted and all(field.words for field in key.fields + value.fields)
     value_pairs = pairs_plan(tiles["value"], pairs)
     is_small = values_ahead and not value_pairs.looks_up and not any(tile.format for tile in tiles.values())
+    query = query_plan(layout.key, numbers)
     is_long = max(layout.key.head_dim, layout.value.head_dim) > 128
     return FragmentPlan(
         why="few query rows: operands are expanded in the registers that tensor cores take them from",
@@ -80,6 +82,8 @@ def fragment_plan(
         most_rows=MOST_ROWS,
         condition=" and ".join(conditions),
         values_ahead=values_ahead,
+        query=query,
+        query_tables=query_tables(layout.key, query),
         query_chunk=min(
             layout.key.head_dim,
             QUERY_BYTES // (layout.key.head_dim * (4 if plans["key"].rotation.kind == "matrix" else 2)),
@@ -89,6 +93,41 @@ def fragment_plan(
         programs_per_processor=FEWEST_PROGRAMS if is_long else MOST_PROGRAMS if is_small else FEWER_PROGRAMS,
         programs_of_more_rows=FEWEST_PROGRAMS,
     )
+
+
+def query_plan(key: Side, expansion: ptx.Expansion) -> QueryPlan | None:
+    """None where no row can be rotated within the four threads that hold it."""
+    rotation = key.rotation
+    bits = key.part("codes").bits
+    parts = codes_per_unit(bits) if key.parameters.packing == "halves" and bits < 8 else 1
+    if rotation.kind == "matrix" or (rotation.is_hadamard and rotation.size < key.head_dim and parts > 1):
+        return None
+    return QueryPlan(
+        parts=parts,
+        butterflies=butterflies(rotation, key.head_dim),
+        signed=rotation.kind == "signed_hadamard",
+        unit_order=unit_order(expansion.order),
+    )
+
+
+def query_tables(key: Side, query: QueryPlan | None) -> tuple[str, ...]:
+    """Constants by which a query is rotated; a matrix comes with the call."""
+    if not key.rotation.is_hadamard:
+        return ()
+    if query is None:
+        return ("key_rotation",)
+    return ("key_quad_rotation", "key_signs") if query.signed else ("key_quad_rotation",)
+
+
+def unit_order(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes that bring a unit's codes into the order in which their numbers come, where each axis is a bit of a code's
+    number, the highest first, after two axes of rows and units; empty where they come as they are."""
+    if order == tuple(range(len(order))):
+        return ()
+    steps = len(order).bit_length() - 1
+    # The highest bit of a place says which half of the order it is in, and so which bit of a code's number moves.
+    moved = [order[1 << (steps - 1 - axis)].bit_length() - 1 for axis in range(steps)]
+    return tuple(2 + steps - 1 - bit for bit in moved)
 
 
 def run_plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tqgen.codecs.base import KernelConstants
-from tqgen.layout import Side
+from tqgen.layout import Rotation, Side
 from tqgen.lower.lanes import MIN_LANES, codes_per_unit, next_power_of_two
 from tqgen.lower.ptx_rows import row_numbers
 from tqgen.plan_quads import QuadsPlan
@@ -30,8 +30,6 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
     if constants.quad_codes is None:
         return None
     fill, empty = (unit_of(code, bits, codes) for code in constants.quad_codes)
-    low = head_dim // MIN_LANES  # elements that differ in the bits below the four highest of their index
-    steps = min(side.rotation.size, low).bit_length() - 1 if side.rotation.is_hadamard else 0
     parts = codes_per_unit(bits) if halves else 1
     return QuadsPlan(
         units=head_dim // codes,
@@ -39,11 +37,17 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         steps=codes.bit_length() - 1,
         fill=fill,
         empty=empty,
-        butterflies=steps,
+        butterflies=butterflies(side.rotation, head_dim),
         parts=parts,
         row_numbers=None if constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
         spread=spread(head_dim, parts),
     )
+
+
+def butterflies(rotation: Rotation, head_dim: int) -> int:
+    """Steps of a Hadamard transform that are left beside the product, which mixes the four highest bits of an index."""
+    low = head_dim // MIN_LANES  # elements that differ in the bits below those
+    return min(rotation.size, low).bit_length() - 1 if rotation.is_hadamard else 0
 
 
 def spread(head_dim: int, parts: int) -> int:

@@ -16,19 +16,29 @@ def side_constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constan
             source = hadamard_source(side)
             found.append(Constant(f"{side.name}_rotation", source))
             if plan.quads:
-                unsigned = f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
-                found.append(Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned})"))
-                back = f"_quad_factor({unsigned}, spread={plan.quads.spread})"
+                found += quad_rotation(side, plan.quads.parts)
+                back = f"_quad_factor({unsigned_source(side)}, spread={plan.quads.spread})"
                 found.append(Constant(f"{side.name}_quad_rotation_back", back))
-                if side.rotation.kind == "signed_hadamard":
-                    order = f".view({plan.quads.parts}, -1).T.reshape(-1)" if plan.quads.parts > 1 else ""
-                    signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
-                    found.append(Constant(f"{side.name}_signs", signs_source + order))
             if plan.rotation.dealt:
                 found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
         for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
+
+
+def quad_rotation(side: Side, parts: int) -> list[Constant]:
+    """The rotation of rows that quads hold, in whose packing so many parts take turns: a factor, and signs."""
+    found = [Constant(f"{side.name}_quad_rotation", f"_quad_factor({unsigned_source(side)})")]
+    if side.rotation.kind == "signed_hadamard":
+        order = f".view({parts}, -1).T.reshape(-1)" if parts > 1 else ""
+        signs_source = f"torch.tensor({side.name.upper()}_SIGNS, dtype=torch.bfloat16, device=device)"
+        found.append(Constant(f"{side.name}_signs", signs_source + order))
+    return found
+
+
+def unsigned_source(side: Side) -> str:
+    """Source of the Hadamard matrix of a side, on `device`."""
+    return f"_hadamard({side.head_dim}, {side.rotation.size}, device)"
 
 
 def hadamard_source(side: Side) -> str:
@@ -42,19 +52,19 @@ def makers(tables: tuple[Constant, ...]) -> frozenset[str]:
     return frozenset(name for table in tables for name in re.findall(r"\b_(\w+)\(", table.source))
 
 
-def attention_constants(layout: Layout, attention: AttentionPlan | None) -> tuple[Constant, ...]:
-    """The tables of the expansions of folded sides, and the rotation of the query for few of its rows."""
+def attention_constants(layout: Layout, attention: AttentionPlan | None, known: tuple[Constant, ...]) -> list[Constant]:
+    """Tables of the expansions of folded sides, and of the rotation of few query rows, beside those that are known."""
     if attention is None:
-        return ()
-    found = []
+        return []
+    found: list[Constant] = []
     for name, side in (("key", attention.key), ("value", attention.value)):
         if side.has_operands:
             numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
             found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
     fragments = attention.fragments
-    if fragments and layout.key.rotation.is_hadamard:
-        found.append(Constant("key_query_rotation", f"{hadamard_source(layout.key)}[:, _key_places()].contiguous()"))
+    if fragments and fragments.query and layout.key.rotation.is_hadamard:
+        found += [table for table in quad_rotation(layout.key, fragments.query.parts) if table not in known]
     if fragments and fragments.pairs.has_operands:
         numbers = ", VALUE_PAIR_NUMBERS" if fragments.pairs.looks_up else ""
         found.append(Constant("value_pair_operands", f"_operands(device, VALUE_PAIR_OPERANDS{numbers})"))
-    return tuple(found)
+    return found
