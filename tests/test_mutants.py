@@ -10,6 +10,7 @@ from mutant_families import FAMILIES
 from mutant_trial import QUICK, load_mutant, ordered, who_sees
 
 from tqgen import emit, verify
+from tqgen.verify import attention
 
 SAMPLE = 20  # of a family, at most
 SLICES = 3  # of a sample: a test each
@@ -67,12 +68,16 @@ def test_the_sample_is_still_there():
     assert set(load()["drawn"]) == set(FAMILIES)
 
 
+@pytest.mark.parametrize("where", ["", "plan.attention"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_right_module_passes(name):
-    """What is seen in a mutant is its fault."""
+def test_a_right_module_passes(name, where):
+    """What is seen in a mutant is its fault, also where attention is run first, in more than one form."""
     family = FAMILIES[name]
     module = verify.load_module("right", emit.draft(family.plan))
-    assert who_sees(family.layout, module, ordered(family.layout)[:QUICK]) == ""
+    cells = ordered(family.layout)
+    if where:
+        cells = [cell for cell in cells if cell.places in attention.PLACES]
+    assert who_sees(family.layout, module, cells[:QUICK], where) == ""
 
 
 @pytest.mark.exhaustive
