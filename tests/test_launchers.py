@@ -46,6 +46,22 @@ def test_on_the_cpu_kernels_need_the_interpreter():
     )
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert ran.returncode == 1
+    assert ran.returncode == 1 and "before triton is imported" in ran.stderr
     assert ran.stderr.splitlines()[-1].startswith("RuntimeError: kv_cache is on the CPU")
     assert "TRITON_INTERPRET=1" in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_an_interpreter_that_was_not_repaired_is_warned_of_once(repaired):
+    """Its numbers are wrong, and nothing else would say so."""
+    script = (
+        ("from tqgen.verify import interpreter\ninterpreter.choose()\n" if repaired else "")
+        + "import torch\nfrom generated import fp8_v4 as module\n"
+        "cache = module.allocate(1, 16, 1, device='cpu')\n"
+        "for _ in range(2):\n    module.unpack(cache, torch.zeros(1, dtype=torch.int64))"
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stderr.count("RuntimeWarning: Triton's interpreter") == (
+        not repaired
+    ), ran.stderr

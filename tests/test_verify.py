@@ -507,10 +507,14 @@ def test_the_command_prints_its_cells(tmp_path, capsys):
     path.write_text(BASE)
     assert run(["verify", str(path), "--cell", ONE]) == 0
     out, err = capsys.readouterr()
-    assert ONE in out and "1 cells passed, 0 failed" in out and not err
+    assert ONE in out and "1 cell passed, 0 failed" in out and not err
+    assert "cells of each launcher: store in 1, unpack in 1\n" in out and not out.endswith("\n\n")
+    if not torch.cuda.is_available():
+        assert out.endswith("not run: on a GPU: there is none here\n")
     assert ("no GPU" in out) == (not torch.cuda.is_available() or verify.device().type == "cpu")
     assert run(["verify", str(path), "--cell", ONE, "--json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)
+    assert report["launchers"] == {"store": 1, "unpack": 1}
     assert report["passed"] == 1 and report["failed"] == 0 and report["numbers"] > 1000
     assert report["cells"][0]["cell"] == ONE and report["cells"][0]["result"] == "ok"
 

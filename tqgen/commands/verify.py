@@ -26,15 +26,17 @@ def verify(
     console: Console, arguments: Sequence[str], overrides: Mapping[str, str], cell_ids: Sequence[str], as_json: bool
 ) -> int:
     """Verify every spec; the exit status says whether all cells passed."""
-    _prepare()
+    why_not_gpu = _prepare()
     cells = _cells(cell_ids)
     from tqgen.compiler import compile_spec
 
     paths = usage.spec_paths(arguments)
     compiled = usage.each(paths, lambda path: compile_spec(path, dict(overrides)))
-    reports = [
-        _Run(console, path, overrides, as_json).run(one, cells) for path, one in zip(paths, compiled, strict=True)
-    ]
+    reports: list[dict[str, Any]] = []
+    for path, one in zip(paths, compiled, strict=True):
+        if reports and not as_json:
+            print()
+        reports.append(_Run(console, path, overrides, as_json, why_not_gpu).run(one, cells))
     if as_json:
         print(json.dumps(reports, indent=2, ensure_ascii=False))
     return usage.FINDINGS if not all(report["ok"] for report in reports) else usage.CLEAN
@@ -54,25 +56,36 @@ def _cells(ids: Sequence[str]) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _prepare() -> None:
-    """See that kernels can run, and decide where, before triton is imported. `tqgen.verify` imports torch."""
+def _prepare() -> str:
+    """See that kernels can run, and decide where, before triton is imported. `tqgen.verify` imports torch.
+
+    Returns why they do not run on a GPU; nothing where they do.
+    """
     usage.require_kernels("verifying runs the kernels, and needs")
     import torch
 
     from tqgen.verify import interpreter
 
-    if interpreter.is_chosen() or not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         interpreter.choose()
+        return "there is none here"
+    if interpreter.is_chosen():
+        interpreter.choose()
+        return f"{interpreter.SWITCH} asks for the interpreter"
+    return ""
 
 
 class _Run:
     """The verification of one spec: prints its table, keeps its report."""
 
-    def __init__(self, console: Console, path: Path, overrides: Mapping[str, str], as_json: bool) -> None:
+    def __init__(
+        self, console: Console, path: Path, overrides: Mapping[str, str], as_json: bool, why_not_gpu: str
+    ) -> None:
         self.console = console
         self.path = path
         self.overrides = overrides
         self.as_json = as_json
+        self.why_not_gpu = why_not_gpu
         self.failures: list[Diagnostic] = []
 
     def run(self, compiled: Compiled, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -92,7 +105,7 @@ class _Run:
             results.append(self._cell(compiled.name, ran, width))
         not_run = [f"{name}: no cell runs it" for name in verify.not_verified(module)]
         if where.type == "cpu":
-            not_run.append("on a GPU: there is none here, or TRITON_INTERPRET asks for the interpreter")
+            not_run.append(f"on a GPU: {self.why_not_gpu}")
         report = {
             "spec": str(self.path),
             "name": compiled.name,
@@ -100,6 +113,7 @@ class _Run:
             "device": verify.describe_device(where),
             "cells": results,
             **_totals(results),
+            "launchers": _cells_of_launchers(results),
             "not_run": not_run,
         }
         if whole and not report["passed"] and not report["failed"]:
@@ -148,7 +162,8 @@ class _Run:
         return Diagnostic("TQ5101", message, help=f"run this cell again with `{shlex.join(command)}`")
 
     def _summary(self, report: Mapping[str, Any]) -> None:
-        counts = [f"{report['passed']:,} cells passed", f"{report['failed']:,} failed"]
+        passed = report["passed"]
+        counts = [f"{passed:,} {'cell' if passed == 1 else 'cells'} passed", f"{report['failed']:,} failed"]
         if report["refused"]:
             counts.append(f"{report['refused']:,} refused as they should be")
         if report["skipped"]:
@@ -157,9 +172,11 @@ class _Run:
             f"{', '.join(counts)}; {report['bytes']:,} bytes and {report['numbers']:,} numbers compared, "
             f"{report['rounding']:,} of them not the nearest but within fp32 rounding"
         )
+        if report["launchers"]:
+            ran = (f"{name} in {count:,}" for name, count in report["launchers"].items())
+            self._print(f"cells of each launcher: {', '.join(ran)}")
         for line in report["not_run"]:
             self._print(f"not run: {line}")
-        self._print("")
         self.console.report(self.failures[:DESCRIBED])
         if len(self.failures) > DESCRIBED and not self.as_json:
             self._print(f"{len(self.failures) - DESCRIBED} more failures are not described")
@@ -197,6 +214,13 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         data["mismatches"] = outcome.comparison.num_mismatches
         data["described"] = [str(mismatch) for mismatch in outcome.comparison.mismatches]
     return data
+
+
+def _cells_of_launchers(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """In how many cells each launcher ran and was compared with the reference, in the order of their first."""
+    ran = [dict.fromkeys(one["launcher"] for one in cell["launchers"] if "mismatches" in one) for cell in results]
+    names = dict.fromkeys(name for cell in ran for name in cell)
+    return {name: sum(name in cell for cell in ran) for name in names}
 
 
 def _totals(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:

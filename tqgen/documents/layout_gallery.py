@@ -14,7 +14,8 @@ INTRODUCTION = """\
 Names say `<key>_<value>[_<arrangement>]`: `mse3_v4` is 3-bit Lloyd-Max keys and 4-bit uniform values; `vmse3` are
 Lloyd-Max values; `none` is a side that is not stored. The arrangement is struct of arrays where nothing else is said:
 codes at the block's start, norms, scales and zero points in strips along the tokens at its end. `aos` is array of
-structs, `hm` head-major, `aligned` has every field at a multiple of 16 bytes.
+structs, `hm` head-major, `aligned` has every strip of a field at a multiple of 16 bytes.
+
 
 Sizes are for one token and head. The pictures are what `tqgen show NAME --svg FILE` draws; `tqgen show NAME` prints the
 same as text.

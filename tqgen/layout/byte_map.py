@@ -67,12 +67,17 @@ class Sizes:
     bf16: int  # the stored sides in bf16, for one token and head
 
     @property
+    def own(self) -> int:
+        """Bytes of a slot that are there for what is stored: reserved ones belong to somebody else."""
+        return self.slot - self.reserved
+
+    @property
     def share_of_bf16(self) -> float:
-        return self.slot / self.bf16
+        return self.own / self.bf16
 
     @property
     def compression(self) -> float:
-        return self.bf16 / self.slot
+        return self.bf16 / self.own
 
 
 @dataclass(frozen=True)

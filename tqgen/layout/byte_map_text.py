@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from tqgen.layout.byte_map import ByteMap, RegionMap, Row
+from tqgen.layout.byte_map import ByteMap, Launch, RegionMap, Row
 
 LEGEND = "bs = block_size, H = num_kv_heads"
 HEADINGS = ("field", "bytes", "content", "aligned", "offset in the block")
@@ -90,6 +90,10 @@ def _side(head_dim: int, codec: str) -> str:
     return "not stored" if codec == "none" else f"head_dim {head_dim}: {codec}"
 
 
+def _heads(launch: Launch) -> str:
+    return f"{launch.num_kv_heads} {'head' if launch.num_kv_heads == 1 else 'heads'}"
+
+
 def _sizes(byte_map: ByteMap) -> list[str]:
     sizes, launch = byte_map.sizes, byte_map.launch
     shares = [f"{sizes.stored} stored"]
@@ -97,10 +101,11 @@ def _sizes(byte_map: ByteMap) -> list[str]:
         shares.append(f"{sizes.reserved} reserved")
     if sizes.padding:
         shares.append(f"{_number(sizes.padding)} padding")
+    taken = f"the {sizes.own} bytes that are not reserved are" if sizes.reserved else "this layout takes"
     lines = [
         f"slot   {sizes.slot} bytes for one token and head: {', '.join(shares)}",
-        f"block  {sizes.block} bytes at block size {launch.block_size} and {launch.num_kv_heads} heads",
-        f"bf16   {sizes.bf16} bytes for one token and head: this layout takes {100 * sizes.share_of_bf16:.1f}%,"
+        f"block  {sizes.block} bytes at block size {launch.block_size} and {_heads(launch)}",
+        f"bf16   {sizes.bf16} bytes for one token and head: {taken} {100 * sizes.share_of_bf16:.1f}%,"
         f" compression {sizes.compression:.2f}x",
     ]
     if sizes.needed > sizes.block:
@@ -114,7 +119,7 @@ def _sizes(byte_map: ByteMap) -> list[str]:
 def _legend(byte_map: ByteMap, last_column: str, width: int | None) -> list[str]:
     """What the names in the offsets mean, and where the addresses are those of."""
     launch = byte_map.launch
-    text = f"{LEGEND}; {last_column} at block size {launch.block_size} and {launch.num_kv_heads} heads"
+    text = f"{LEGEND}; {last_column} at block size {launch.block_size} and {_heads(launch)}"
     for multiple in sorted({int(found) for form in _forms(byte_map) for found in re.findall(r"up(\d+)\(", form)}):
         text = f"up{multiple}(x) = x rounded up to a multiple of {multiple}, {text}"
     return [text] if width is None else _wrapped(text, width)

@@ -35,6 +35,7 @@ def docstring_text(text: str) -> str:
 def facts(layout: Layout) -> list[str]:
     """Sizes in words."""
     sizes = byte_map(layout).sizes
-    return [
-        f"{sizes.slot} bytes for one token and head, {sizes.share_of_bf16:.1%} of bf16 ({sizes.bf16} bytes).",
-    ]
+    taken = f"{sizes.slot} bytes for one token and head"
+    if sizes.reserved:
+        taken += f", {sizes.reserved} of them reserved and the others"
+    return [f"{taken}{'' if sizes.reserved else ','} {sizes.share_of_bf16:.1%} of bf16 ({sizes.bf16} bytes)."]

@@ -180,6 +180,9 @@ class _Builder:
             self.report("TQ1003", f"character U+{ord(stray):04X} is not text", place, "remove it")
         is_plain = not event.style
         if self._wants_key():
+            if is_plain and text == "<<":
+                help = "write what it brings out where it is used"
+                self.report("TQ1009", "the merge key `<<` is not part of the spec language", place, help)
             self._put(text, place)
             return
         if is_plain and scalars.has_leading_zero(text):
