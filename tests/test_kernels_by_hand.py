@@ -4,6 +4,7 @@ The reference is not asked here: these bytes are right whatever it says.
 """
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -267,6 +268,36 @@ MEAN_OFFSET = {
     ("hadamard", 3): 0.537,
     ("hadamard", 4): 0.379,
 }
+
+
+FLOATS = {
+    "fp16": (torch.float16, torch.int16, 0x7E00, range(-24, 15), 65520.0),
+    "bf16": (torch.bfloat16, torch.int16, 0x7FC0, range(-133, 127), (2 - 2.0**-8) * 2.0**127),
+    "fp32": (torch.float32, torch.int32, 0x7FC00000, range(-149, 127), math.inf),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats_round_as_the_format_says(name):
+    """Numbers of every size and both signs, the middles between neighbours, whichever is even, what is next to them."""
+    dtype, bits, nan, exponents, infinite = FLOATS[name]
+    exponents = torch.tensor(exponents)
+    numbers = (torch.tensor([1.0, 1.125, 1.25, 1.9921875])[:, None] * 2.0**exponents).to(dtype).ravel()
+    after = (numbers.view(bits) + 1).view(dtype)
+    middle = ((numbers.double() + after.double()) / 2).float()
+    middle = torch.cat([middle, torch.tensor([infinite])])
+    nudged = [torch.nextafter(middle, torch.full_like(middle, side)) for side in (0.0, np.inf)]
+    values = torch.cat([numbers.float(), middle, *nudged, torch.zeros(1)])
+    values = torch.cat([values, -values])
+    values = torch.cat([values, torch.zeros(-len(values) % 64)]).reshape(-1, 64)
+    side = {"codec": "raw", "dtype": name}
+    made, cache, found = stored(side, values.numpy())
+    rounded = values.to(dtype)
+    assert found["codes"].tobytes() == rounded.view(bits).numpy().tobytes()
+    np.testing.assert_array_equal(unpacked(made, cache), rounded.double().numpy())
+    nans = np.uint32([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF]).view(np.float32)
+    _, _, found = stored(side, np.resize(nans, 64))
+    np.testing.assert_array_equal(found["codes"].view(f"<u{dtype.itemsize}"), np.full((1, 64), nan))
 
 
 @pytest.mark.parametrize(("rotation", "bits"), MEAN_OFFSET)
