@@ -6,12 +6,14 @@ import json
 import numpy as np
 import ptx_machine
 import pytest
+import torch
 from kernels import kernels_of
 from test_ptx import few_rows
 
 from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
 from tqgen.verify import attention
+from tqgen.verify.cells import Cell
 
 FP32_NORM = {"codec": "mse", "bits": 4, "rotation": "hadamard", "norm": {"dtype": "fp32"}}
 SPECS = {
@@ -71,3 +73,49 @@ def test_runs_that_start_in_the_middle_of_a_word(name, heads, assembled, monkeyp
         result = attention.attend(layout, module, cell, verify.device())
     assert result.ok, f"decode_attention in cell {cell.id}: {result}"
     tally("interpreter", cells=1)
+
+
+# What runs of four tokens in one block, loads of 16 bytes and a block to read where no token is cannot have.
+UNFIT = {
+    "blocks that end within a run": Cell(block="b6", heads="h2", places="edges", cache="padded"),
+    "blocks at any address": Cell(block="b16", heads="h2", places="edges", cache="odd"),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+@pytest.mark.parametrize("name", ["mse4_v4", "mse3_v3_aos", "fp8_v4"])
+def test_caches_that_runs_do_not_fit(name, unfit, tally):
+    layout, module = compile_spec(manifest.locate(name)).layout, importlib.import_module(f"generated.{name}")
+    call = attention.Call(group=2, queries=1, lengths=(17, 5, 31), options={})
+    with np.errstate(all="ignore"):
+        result = attention.attend(layout, module, UNFIT[unfit], verify.device(), call)
+    assert result.ok, str(result)
+    tally("interpreter", cells=1)
+
+
+def test_blocks_that_are_less_aligned_than_loads_of_numbers(tally):
+    """Within a block the numbers of four tokens are at multiples of 8 bytes, but the cache is at one of 4."""
+    regions = [
+        {"name": "codes", "order": ["token", "head", "field"], "fields": ["key.codes", "value.codes"], "align": 4},
+        {"name": "rest", "order": ["head", "field", "token"], "fields": ["key.norm", "value.scale", "value.zero"]},
+    ]
+    regions[0]["fields"][0] = {"field": "key.codes", "align": 4}
+    sides = {"key": {"codec": "mse", "bits": 4}, "value": {"codec": "uniform", "bits": 4}}
+    spec = {"tqgen": 1, "name": "few", "head_dim": 128, **sides, "block": {"regions": regions}}
+    kernels = kernels_of(json.dumps(spec))
+    assert kernels.layout.alignment == 4 and all(field.words for field in kernels.plan.attention.fragments.key.fields)
+    call = attention.Call(group=2, queries=1, lengths=(17, 5, 31), options={})
+    cell = Cell(block="b16", heads="h2", places="edges", cache="odd")
+    with np.errstate(all="ignore"):
+        result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
+    assert result.ok, str(result)
+    tally("interpreter", cells=1)
+
+
+def test_a_cache_without_blocks():
+    module = importlib.import_module("generated.mse4_v4")
+    where = verify.device()
+    cache = module.allocate(1, 16, 2, device=where)[:0]
+    table, lengths = (torch.zeros(shape, dtype=torch.int32, device=where) for shape in ((2, 0), (2,)))
+    output = module.decode_attention(torch.ones(2, 4, 128, device=where), cache, table, lengths)
+    assert output.shape == (2, 4, 128) and not output.any()

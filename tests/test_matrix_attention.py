@@ -72,7 +72,7 @@ AXES = {
     "sliced": ("no", "yes"),
     "buffers": ("no", "yes"),
     "dtype": ("bf16", "fp16", "fp32"),
-    "size": ("b16", "b4", "b24"),
+    "size": ("b16", "b4", "b24", "b6"),
     "tile": ("small", "large"),
     "assembly": ("no", "yes"),
 }

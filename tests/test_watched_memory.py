@@ -52,3 +52,18 @@ def test_a_cache_ends_with_each_block():
     copy_kernel[(1,)](cache, torch.zeros(48, dtype=torch.uint8), 32, 48, WIDE=False)
     with pytest.raises(Exception, match="outside of every argument"):
         copy_kernel[(1,)](cache, torch.zeros(17, dtype=torch.uint8), 1, 17, WIDE=False)
+
+
+@triton.jit
+def promising_kernel(source_ptr, target_ptr, STEP: tl.constexpr):
+    row_ptr = tl.multiple_of(source_ptr + STEP * tl.arange(0, 4), 8)
+    tl.store(target_ptr + tl.arange(0, 4), tl.load(row_ptr))
+
+
+def test_what_is_said_to_be_a_multiple_is_one():
+    buffer, target = torch.zeros(64, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)
+    assert buffer.data_ptr() % 16 == 0
+    promising_kernel[(1,)](buffer, target, STEP=8)
+    for source, step in ((buffer, 4), (buffer[4:], 8)):
+        with pytest.raises(Exception, match="said to be a multiple of 8"):
+            promising_kernel[(1,)](source, target, STEP=step)

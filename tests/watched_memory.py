@@ -2,7 +2,7 @@
 
 A GPU stops at a wide access to an odd address, and at an access far outside of what was allocated; the interpreter
 reads and writes whatever is there. A cache ends with each of its blocks: what lies between two blocks is somebody
-else's.
+else's. What a kernel tells the compiler to be a multiple, for an access that is wider than its elements, must be one.
 """
 
 from __future__ import annotations
@@ -88,6 +88,13 @@ def install() -> None:
         current[-1].check("a store", pointers.data, mask.data, width_of(pointers))
         return store(self, pointers, value, mask, *rest)
 
+    def watched_attribute(self: Any, key: str, values: Any) -> None:
+        for divisor in np.ravel(values) if key == "tt.divisibility" else ():
+            if (self.data.astype(np.uint64) % np.uint64(divisor)).any():
+                raise OutOfBounds(f"what is said to be a multiple of {divisor} is none")
+        set_attribute(self, key, values)
+
+    set_attribute, interpreter.TensorHandle.set_attr = interpreter.TensorHandle.set_attr, watched_attribute
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     executor.__call__ = watched_call
     builder.watched = True
