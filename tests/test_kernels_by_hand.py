@@ -383,6 +383,28 @@ def test_unpack_reads_no_other_slot(tokens):
         assert one.shape == (tokens, 2, 64) and one.isfinite().all() and torch.equal(one, other)
 
 
+# padding
+
+UNPACKED = (torch.float32, torch.float16)
+
+
+@pytest.mark.parametrize("rotation", ["hadamard", "matrix"])
+@pytest.mark.parametrize("correction", ["none", "load"])
+def test_padding_takes_no_part_in_a_rotation(rotation, correction):
+    """Norms at which a level that no element has, times the norm, is beyond fp16: it must not come into a sum."""
+    side = {"codec": "mse", "bits": 8, "rotation": rotation, "norm": {"dtype": "bf16"}, "norm_correction": correction}
+    run_time = {"value_rotation": torch.eye(96, device=device())} if rotation == "matrix" else {}
+    if rotation == "hadamard":
+        side["rotation_block"] = 32
+    vectors = 1.8e4 * torch.randn(4, 96, generator=torch.Generator().manual_seed(0)).clamp(-3, 3)
+    made, cache, _ = stored(side, vectors, **run_time)
+    assert made.plan.sides[0].lanes.mask
+    for space in ("model", "rotated"):
+        exact, rounded = (unpacked(made, cache, dtype=dtype, space=space, **run_time) for dtype in UNPACKED)
+        # Rounding of each rotated element, at most half of fp16's last place, and of the result.
+        assert np.abs(rounded - exact).max() < 16 * (96**0.5 + 1)
+
+
 # far apart
 
 

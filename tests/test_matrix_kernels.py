@@ -98,7 +98,7 @@ def test_every_pattern_in_padded_tiles(codec, tally):
         spec = {"tqgen": 1, "name": "padded", "head_dim": PADDED_DIM, "block": ("aos", "soa")[number % 2]}
         text = json.dumps({**spec, **{side: side_spec(one, PADDED_DIM) for side, one in sides.items()}})
         kernels = kernels_of(text)
-        cell = Cell(dtype=AXES["dtype"][number % 3], pattern=pattern, out="ofp32")
+        cell = Cell(dtype=AXES["dtype"][number % 3], pattern=pattern, out=AXES["out"][number // 2 % 3])
         failures = kernels.failures(cell)
         assert not failures, described(kernels, failures, f"{__name__}.py", cell)
         tally("interpreter", cells=1, values={"cell.pattern": pattern})

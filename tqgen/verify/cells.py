@@ -124,7 +124,7 @@ def covering(
 
 
 def matrix(fits: Callable[[int, int], bool] = lambda block_size, num_kv_heads: True) -> tuple[Cell, ...]:
-    """Every cell that `verify` runs: pairwise over `AXES`, since all combinations are 364,500, and the special ones.
+    """Every cell that `verify` runs: pairwise over `AXES`, since all combinations are 388,800, and the special ones.
 
     `fits` says whether a layout can have blocks of a size, for a number of heads. Blocks that it cannot have get a cell
     each, which is to be refused, instead of taking the pairs of other axes with them.

@@ -87,6 +87,15 @@ def _large(rng: np.random.Generator, shape: Shape, side: Side, dtype: str) -> np
     return LARGEST_FP16 * rng.choice([-1.0, 1.0], shape)
 
 
+def _long(rng: np.random.Generator, shape: Shape, side: Side, dtype: str) -> np.ndarray:
+    """Vectors longer than fp16 holds, with elements that it holds, rotated or not.
+
+    A length times the outermost level of many is beyond fp16, too; no element is.
+    """
+    sigma = np.geomspace(1e4, 2e4, 5)[np.arange(shape[0]) % 5, None, None]
+    return sigma * np.clip(rng.standard_normal(shape), -3, 3)
+
+
 def _huge(rng: np.random.Generator, shape: Shape, side: Side, dtype: str) -> np.ndarray:
     """Beyond fp16, where the input dtype goes there; from one vector to the next also beyond what fp32 can square."""
     exponents = np.array([5.0, 9.0, 15.0, 25.0, 37.0])[np.arange(shape[0]) % 5]
@@ -154,6 +163,7 @@ PATTERNS: dict[str, Pattern] = {
     "nan": _with(math.nan),
     "inf": _with(math.inf),
     "ties": _ties,
+    "long": _long,
 }
 
 
