@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -43,9 +45,34 @@ def statements(assembly: str) -> list[str]:
     return lines
 
 
+class TemplateFault(Exception):
+    """A template that is missing or cannot be written out, with its file and line: a mistake in it or in the plan."""
+
+
+@lru_cache(maxsize=1)
+def shared_functions() -> frozenset[str]:
+    """The names of `ModulePlan.helpers` that some template looks for."""
+    texts = [path.read_text(encoding="utf-8") for path in resources.templates().rglob("*.j2")]
+    found = {name for text in texts for name in re.findall(r'"(\w+)" in module\.helpers', text)}
+    return frozenset(found | {f"rounded_to_{dtype}" for dtype in ("fp16", "bf16", "fp32")})
+
+
 def draft(plan: ModulePlan) -> str:
-    """The module's text before formatting."""
-    return environment().get_template("module.py.j2").render(module=plan)
+    """The module's text before formatting; TemplateFault where a template is at fault, or has no such helper."""
+    from jinja2 import TemplateError, TemplateNotFound, TemplateSyntaxError
+
+    if unknown := sorted(plan.helpers - shared_functions()):
+        raise TemplateFault(f"no template of templates/parts/ has the helpers {', '.join(unknown)}")
+    try:
+        return environment().get_template("module.py.j2").render(module=plan)
+    except TemplateNotFound as error:
+        raise TemplateFault(f"templates/{error.name} is missing") from error
+    except TemplateSyntaxError as error:
+        raise TemplateFault(f"templates/{error.name}:{error.lineno}: {error.message}") from error
+    except TemplateError as error:
+        places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename.endswith(".j2")]
+        where = f"{places[-1].filename}:{places[-1].lineno}" if places else "templates"
+        raise TemplateFault(f"{where}: {error}") from error
 
 
 def emit(plan: ModulePlan) -> str:

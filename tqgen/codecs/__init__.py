@@ -17,7 +17,10 @@ def _discover() -> dict[str, Codec]:
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         if module.name == "base" or module.name.startswith("_"):
             continue
-        codec = importlib.import_module(f"{__name__}.{module.name}").CODEC
+        codec: Codec = importlib.import_module(f"{__name__}.{module.name}").CODEC
+        for key, info in codec.Parameters.model_fields.items():
+            if not info.description:  # which the spec reference, the schema and `tqgen new` print
+                raise TypeError(f"codec {codec.name}: the key `{key}` has no description")
         found[codec.name] = codec
     return found
 

@@ -77,7 +77,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     if folding is None or expansion is None:
         return AttentionSidePlan(
             folded=False,
-            why=why_decoded(side, folding),
+            why=why_decoded(layout, side, folding, fields["codes"]),
             raw=(f"{side.name}_vector",),
             size=plan.lanes.size,
             element=plan.lanes.index.replace("lane", "p") if not plan.lanes.is_plain else "p",
@@ -162,9 +162,19 @@ def expansion_of(layout: Layout, side: Side, folding: Folding | None, codes: Fie
     return ptx.expansion(bits, folding.numbers, squares=folding.normalised) if bits in WORD_BITS else None
 
 
-def why_decoded(side: Side, folding: Folding | None) -> str:
+def why_decoded(layout: Layout, side: Side, folding: Folding | None, codes: Field) -> str:
+    """Why a side is decoded before it is multiplied, whatever its codec says of `folding`."""
+    bits = codes.part.bits
     if folding is None:
-        return "vectors are decoded first: there is more than one scale a token, or none to fold"
-    if side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
-        return f"vectors are decoded first: {side.head_dim} elements are not whole words of a power of two"
-    return f"vectors are decoded first: no assembly for {side.part('codes').bits} bits"
+        reason = "there is more than one scale a token, or none to fold"
+    elif side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
+        reason = f"{side.head_dim} elements are not whole words of a power of two"
+    elif bits not in WORD_BITS:
+        reason = f"no assembly for {bits} bits"
+    elif bits == 3 and codes.alignment < 2:
+        reason = "codes of 3 bits stand at odd addresses"
+    elif bits == 3 and not has_bytes_after(layout, codes):
+        reason = "words around codes of 3 bits would reach into bytes that are not the layout's"
+    else:
+        reason = "numbers of 4 bits are looked up where backwards they are their own negatives, and these are not"
+    return f"vectors are decoded first: {reason}"

@@ -178,13 +178,17 @@ def square_factors(numbers: tuple[float, ...]) -> tuple[int, tuple[tuple[int, in
     return best[1], tuple(products[product] for product in best[2])
 
 
+def is_antisymmetric(numbers: tuple[float, ...]) -> bool:
+    """Whether the numbers backwards are their own negatives: of those a look-up of 4 bits has room for one half."""
+    return numbers == tuple(-number for number in reversed(numbers))
+
+
 def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> Expansion | None:
     """Assembly for the table `numbers` of 2**bits fp16 numbers; None where there is none better than a plain table.
 
     With `squares`, the numbers' squares are summed too.
     """
-    symmetric = numbers == tuple(-number for number in reversed(numbers))
-    if bits > 4 or (bits == 4 and not symmetric and numbers != NIBBLES):
+    if bits > 4 or (bits == 4 and not is_antisymmetric(numbers) and numbers != NIBBLES):
         return None
     registers = ".reg .b32 x, y, z, h, l, s, p, q;"
     natural = tuple(range(CODES))
