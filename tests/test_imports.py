@@ -127,7 +127,7 @@ def test_no_cycles():
 
 @pytest.mark.parametrize("path", sorted((ROOT / manifest.OUTPUT).glob("*.py")), ids=lambda path: path.stem)
 def test_generated_modules_stand_alone(path):
-    allowed = {"torch", "triton", "contextlib", "dataclasses", "functools", "math", "numbers"}
+    allowed = {"torch", "triton", "contextlib", "dataclasses", "functools", "math", "numbers", "warnings"}
     assert {name.partition(".")[0] for name in imports(path)} <= allowed
 
 
