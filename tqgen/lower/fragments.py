@@ -63,6 +63,8 @@ def fragment_plan(
         return None  # its powers of two go beyond what weights and exponentials can share
     # There is a block to read where a position has none.
     conditions = ["kv_cache.shape[0] > 0", f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
+    # Offsets in a block are counted in 32 bits.
+    conditions.append(f"{layout.end.source()} < 2**31")
     if key.around or value.around:
         # Words around bytes stay inside a block that is made of whole words.
         conditions.append(f"({layout.end.source()}) % {WORD} == 0")
