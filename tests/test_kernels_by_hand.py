@@ -223,6 +223,17 @@ def test_rounding_of_signed_codes(rounding, expected):
     assert nibbles == [code % 16 for code in expected]
 
 
+@pytest.mark.parametrize(("floor", "divides"), [(1e-8, False), (2.0**-99, False), (2.0**-101, True), (2.0**-126, True)])
+def test_steps_are_quotients_where_no_remainder_is_subnormal(floor, divides):
+    """GPUs flush a subnormal remainder to zero, which no interpreter does: smaller steps come of a division."""
+    side = {**UNIFORM, "bits": 4, "scale_floor": floor}
+    step = kernels(value=side).plan.value.constants.step_of("extent")
+    assert ("div_rn" in step) == divides and ("_quotient" in step) != divides
+    extents = np.float32(floor) * np.float32([[16.0, 37.0, 1000.0]]).T
+    _, _, found = stored(side, extents * np.linspace(0, 1, 32, dtype=np.float32))
+    np.testing.assert_array_equal(found["scale"].view("<f4"), extents / np.float32(15))
+
+
 E4M3 = [1.0, 1.0625, 1.97, -0.49268, 448, 449, 464, 1e4, 2**-6, 2**-9, 1.5 * 2**-10, 2**-10, -0.0, np.nan, np.inf]
 
 
