@@ -1,6 +1,7 @@
 """Floating-point formats: against definitions, against numpy's own types, by enumeration."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -154,3 +155,20 @@ def test_a_span_of_what_is_not_finite():
     span = floats.span(np.array([np.nan, np.inf, -np.inf, 65519.0]), np.full(4, 2.0), "fp16")
     assert np.array_equal(span.low, [np.nan, np.inf, -np.inf, 65504.0], equal_nan=True)
     assert np.array_equal(span.high, [np.nan, np.inf, -np.inf, np.inf], equal_nan=True)
+
+
+def test_sums_to_odd_keep_what_a_further_rounding_needs():
+    """Exact where a float64 is, else that of the two neighbours whose last bit is set."""
+    rng = np.random.default_rng(5)
+    a, b = (np.ldexp(rng.standard_normal(3000), rng.integers(-40, 41, 3000)) for _ in range(2))
+    a[:500], b[:500] = np.ldexp(1.0 + rng.integers(0, 4, 500) / 4, 60), rng.choice([-1.0, 1.0, 3.0, 256.0], 500)
+    for left, right in ((a, b), (b, a)):
+        for one, other, total in zip(left.tolist(), right.tolist(), floats.sum_to_odd(left, right).tolist()):
+            exact = Fraction(one) + Fraction(other)
+            if Fraction(total) != exact:
+                assert np.float64(total).view(np.int64) % 2 == 1
+                assert Fraction(np.nextafter(total, -np.inf)) < exact < Fraction(np.nextafter(total, np.inf))
+                assert Fraction(float(exact)) != exact
+    special, more = np.array([np.inf, -np.inf, np.nan, np.inf]), np.array([1.0, 1.0, 1.0, -np.inf])
+    np.testing.assert_array_equal(floats.sum_to_odd(special, more), [np.inf, -np.inf, np.nan, np.nan])
+    assert np.signbit(floats.sum_to_odd(np.array([-0.0]), np.array([-0.0]))).all()

@@ -136,6 +136,16 @@ def test_a_cache_of_another_layout_is_refused():
         reference.read_bits(layout, np.zeros((2, 16, 4, 134), dtype=np.uint8)[:, :, ::2], np.zeros(1, dtype=int))
 
 
+def test_blocks_that_their_fields_do_not_fit_are_refused():
+    regions = "{regions: [{name: all, order: [{axis: token, align: 64}, head, field], fields: [value.codes]}]}"
+    layout = layout_of("{codec: none}", "{codec: fp8, head_dim: 24}", block=regions)
+    cache = np.zeros((1, 4, 2, layout.slot_bytes), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"a block has 192 bytes, and its fields and their alignment need 256"):
+        cache_bytes.block_bytes(layout, cache)
+    fitting = np.zeros((1, 4, 8, layout.slot_bytes), dtype=np.uint8)
+    assert cache_bytes.block_bytes(layout, fitting).shape == (1, 4 * 8 * 24)
+
+
 def test_the_cache_may_be_of_any_strides_between_blocks():
     layout = layout_of(KEY, VALUE)
     key, value, slots = vectors(6, 2), vectors(6, 2, seed=1), np.array([0, 5, 9, 2, 11, 7])
