@@ -210,6 +210,25 @@ def test_sums_stay_finite_whatever_the_size_of_values(dtype, size, group, value)
     assert output.isfinite().all() and output.abs().max() <= 4 * size
 
 
+@pytest.mark.parametrize("group", [4, 24])
+@pytest.mark.parametrize("exponent", [-100, -66, 10])
+def test_queries_of_any_size(exponent, group):
+    """Keys that are as much smaller or larger by a power of two give the same scores."""
+    bf16 = {"dtype": "bf16"}
+    key = {"codec": "uniform", "bits": 4, "scale": bf16, "zero": bf16}
+    spec = {"tqgen": 1, "name": "sized", "head_dim": 64, "key": key, "value": {"codec": "uniform", "bits": 4}}
+    module, where = kernels_of(json.dumps(spec)).module, verify.device()
+    vectors = torch.randn(2, 32, 1, 64, generator=torch.Generator().manual_seed(1)).to(where)
+    table, lengths = torch.arange(2, dtype=torch.int32)[None].to(where), torch.tensor([32], dtype=torch.int32).to(where)
+
+    def attended(factor):
+        cache = module.allocate(2, 16, 1, device=where)
+        module.store(vectors[0] / factor, vectors[1], cache, torch.arange(32, device=where))
+        return module.decode_attention(vectors[0, :group].view(1, group, 64) * factor, cache, table, lengths)
+
+    torch.testing.assert_close(attended(2.0**exponent), attended(1.0), rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize(("side", "head_dim"), [("key", 128), ("value", 256)])
 def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
     """Runs of 12 bytes at even addresses, the last of which ends two bytes before its block does."""
@@ -229,7 +248,7 @@ def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
 @pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**63, 2**70])
 @pytest.mark.parametrize("group", [2, 24])
 def test_windows_wider_than_any_sequence(group, window):
-    """Sequences have fewer positions than queries, or none: the first position of a window is counted in 32 bits."""
+    """Sequences have fewer positions than queries, none, or as many as their blocks: windows are counted in 32 bits."""
     spec = {"tqgen": 1, "name": "wide", "head_dim": 64, "key": {"codec": "mse", "bits": 4}, "value": {"codec": "fp8"}}
     kernels, where = kernels_of(json.dumps(spec)), verify.device()
     assert kernels.plan.attention.fragments
@@ -238,7 +257,7 @@ def test_windows_wider_than_any_sequence(group, window):
     tokens, query = (torch.randn(*shape, 64, generator=generator).to(where) for shape in ((48, 1), (3, 4, group)))
     kernels.module.store(tokens, tokens, cache, torch.arange(48, device=where))
     table = torch.arange(3, dtype=torch.int32, device=where)[:, None]
-    lengths = torch.tensor([0, 1, 9], dtype=torch.int32, device=where)
+    lengths = torch.tensor([0, 1, 16], dtype=torch.int32, device=where)  # nothing, and all that the table holds
     expected = kernels.module.decode_attention(query, cache, table, lengths)
     assert expected[1:, -1].abs().amax(-1).all()
     assert torch.equal(kernels.module.decode_attention(query, cache, table, lengths, window=window), expected)
