@@ -64,6 +64,7 @@ USAGE = {
     "error format": (["--error-format", "xml", "list"], "TQ4101", "xml"),
     "no such file": (["check", "mien.yaml"], "TQ4001", "did you mean `mine.yaml`?"),
     "no such name": (["show", "mse3_v5"], "TQ4001", "did you mean `mse3_v4`?"),
+    "an empty name": (["check", ""], "TQ4001", "an empty text names no spec"),
     "a folder": (["check", "."], "TQ4001", "folder"),
     "no value": (["show", "mine.yaml", "--set", "head_dim"], "TQ4102", "key=value"),
     "set twice": (["show", "mine.yaml", "--set", "head_dim=8", "--set", "head_dim=16"], "TQ4102", "twice"),
@@ -335,7 +336,7 @@ def test_list(capsys):
 
 
 def test_explain(capsys):
-    for code in ("TQ3107", "tq3107", "3107"):
+    for code in ("TQ3107", "tq3107", "3107", "error[TQ3107]", "error[TQ3107]: a slot of 5 bytes is too small"):
         assert run(["explain", code]) == 0
         assert capsys.readouterr().out.startswith("TQ3107: the slot is too small\n")
     assert run(["explain"]) == 0

@@ -245,7 +245,7 @@ def test_diagnostics_as_json():
         "line": 2,
         "column": 1,
         "length": 5,
-        "label": "",
+        "label": None,
         "help": "remove one of the two",
         "related": [{"file": "good.yaml", "line": 1, "column": 1, "length": 5, "label": "first written here"}],
     }
@@ -336,3 +336,40 @@ def test_list_items_that_options_name():
     assert [one.code for one in found if one.file == "--set"] == ["TQ4003"]
     found = diagnostics_of(text, {"block.regions.0.name": "2b", "name": "x"})
     assert [(one.code, one.column) for one in found] == [("TQ2007", 22)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("look_alikes", "it holds U+043E (cyrillic small letter o)"),
+        ("look_alikes", "it holds U+200B (zero width space)"),
+    ],
+)
+def test_characters_that_look_like_others_are_named(name, said):
+    with pytest.raises(SpecError) as raised:
+        load_spec(ROOT / "tests" / "specs_bad" / f"{name}.yaml")
+    assert said in str(raised.value)
+
+
+def test_a_wrong_option_is_told_once():
+    """Of an option that is right the name is asked for."""
+    for option in ("head_dim.x", "nothing.bits"):
+        assert len(diagnostics_of(GOOD, {option: "3"})) == 1
+    assert [found.code for found in diagnostics_of(GOOD, {"key.bits": "4"})] == ["TQ4004"]
+
+
+def test_what_a_diagnostic_has_not_is_null():
+    nowhere = Diagnostic("TQ4001", "no").to_json()
+    assert {nowhere[name] for name in ("file", "line", "column", "length", "label", "help")} == {None}
+    whole = Diagnostic("TQ4001", "no", Place("a.yaml")).to_json()
+    assert (whole["file"], whole["line"], whole["column"], whole["length"]) == ("a.yaml", None, None, None)
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("## ")[0]
+    assert all(f"`{name}`" in page for name in nowhere)
+
+
+def test_links_that_lead_nowhere(tmp_path):
+    (tmp_path / "mine.yaml").symlink_to("nowhere.yaml")
+    with pytest.raises(SpecError) as raised:
+        load_spec(tmp_path / "mine.yaml")
+    (found,) = raised.value.diagnostics
+    assert found.message == "this link leads to no file" and "`nowhere.yaml`" in found.help

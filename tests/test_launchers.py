@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from kernels import kernels_of
 from refusals import misdescribed, unrefused
 
@@ -65,3 +66,22 @@ def test_an_interpreter_that_was_not_repaired_is_warned_of_once(repaired):
     assert ran.returncode == 0 and ran.stderr.count("RuntimeWarning: Triton's interpreter") == (
         not repaired
     ), ran.stderr
+
+
+def test_messages_say_what_was_given():
+    sides = f'"key": {SIDES["none"]}, "value": {SIDES["center"]}'
+    made = kernels_of(f'{{"tqgen": 1, "name": "saying", "head_dim": 16, {sides}}}')
+    module, cache = made.module, made.module.allocate(1, 16, 1, device="cpu")
+    slots = torch.zeros(1, dtype=torch.int64)
+    for call, said in (
+        (lambda: module.unpack(cache.view(torch.int8), slots, space="rotated"), "not a tensor of torch.int8"),
+        (lambda: module.unpack(cache, [0], space="rotated"), "slot_mapping must be an int32 or int64 tensor, not list"),
+        (lambda: module.unpack(cache, slots, space="rotated", out=(None, 3)), "for the values, not int"),
+        (
+            lambda: module.unpack(cache, slots, space="rotated", out=("x", None)),
+            "out must hold None for the keys.* not str",
+        ),
+        (lambda: module.unpack(cache, slots, value_center=slots), "fp32 tensor, not a tensor of torch.int64"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()

@@ -26,7 +26,9 @@ class Place:
     text: str = ""  # the whole line, without its end
 
     def to_json(self) -> dict[str, Any]:
-        return {"file": self.file, "line": self.line, "column": self.column, "length": self.length}
+        """The place as plain data; the whole file has no line, column and length."""
+        numbers = {"line": self.line, "column": self.column, "length": self.length}
+        return {"file": self.file, **{name: number if self.line else None for name, number in numbers.items()}}
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,15 @@ class Diagnostic:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The problem as plain data, for tools."""
+        """The problem as plain data, for tools; what it has not is None."""
+        place = self.place.to_json() if self.place else dict.fromkeys(("file", "line", "column", "length"))
         return {
             "code": self.code,
             "severity": self.severity,
             "message": self.message,
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "length": self.length,
-            "label": self.label,
-            "help": self.help,
+            **place,
+            "label": self.label or None,
+            "help": self.help or None,
             "related": [{**related.place.to_json(), "label": related.label} for related in self.related],
         }
 

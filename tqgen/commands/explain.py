@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tqgen import explanations
 from tqgen.commands import usage
 from tqgen.commands.usage import UsageError
@@ -14,7 +16,8 @@ def explain(code: str | None) -> int:
         for known in explanations.codes():
             print(f"{known}  {explanations.title(known)}")
         return usage.CLEAN
-    wanted = code.strip().upper()
+    in_a_message = re.search(r"\[(TQ\d+)\]", code)
+    wanted = in_a_message[1] if in_a_message else code.strip().upper()
     wanted = wanted if wanted.startswith("TQ") else f"TQ{wanted}"
     try:
         text = explanations.explanation(wanted)

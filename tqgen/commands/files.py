@@ -70,4 +70,5 @@ def write(output: Output) -> None:
 
 def _unusable(path: Path, verb: str, error: OSError) -> UsageError:
     reason = (error.strerror or str(error)).lower()
-    return UsageError("TQ4104", f"the file cannot be {verb}: {reason}", file=str(path))
+    help = "name a folder that you may write to, with `-o`" if isinstance(error, PermissionError) else ""
+    return UsageError("TQ4104", f"the file cannot be {verb}: {reason}", file=str(path), help=help)

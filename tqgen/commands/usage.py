@@ -42,6 +42,8 @@ def relative(path: Path) -> Path:
 
 def spec_paths(arguments: Sequence[str]) -> list[Path]:
     """The files that SPEC arguments mean; UsageError where one is neither a path nor the name of a shipped spec."""
+    if "" in arguments:
+        raise UsageError("TQ4001", "an empty text names no spec", help="name a file, or a shipped spec as `mse3_v4`")
     paths = [manifest.locate(argument) for argument in arguments]
     for argument, path in zip(arguments, paths, strict=True):
         is_name = path.name == argument and not path.suffix

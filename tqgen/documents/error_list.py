@@ -23,7 +23,12 @@ INTRODUCTION = """\
 # Diagnostics
 
 Every mistake has a code. `tqgen explain TQ3107` prints one of these sections, `tqgen explain` the list. Diagnostics go
-to stderr, with the place, the line and a way out; `--error-format json` writes one object a line for tools.
+to stderr, with the place, the line and a way out.
+
+`--error-format json` writes one object a line for tools. `code`, `severity` (`error` or `warning`) and `message` are
+always there. `file`, `line`, `column` and `length` are the place: lines and columns count from 1, in characters, and
+are null where a whole file is meant; all four are null where there is no place. `label` is what is said beside the
+caret, `help` a way out, or null. `related` is a list of other places, each with a `label`.
 """
 
 

@@ -13,7 +13,7 @@ from tqgen.spec.dump import to_yaml
 from tqgen.spec.expand import expand
 from tqgen.spec.json_schema import json_schema
 from tqgen.spec.models import Origin, Spec
-from tqgen.spec.overrides import apply_overrides
+from tqgen.spec.overrides import apply_overrides, without_doubles
 from tqgen.spec.schema_errors import empty_values, translate
 from tqgen.spec.source import Source, read_file
 
@@ -44,9 +44,9 @@ def _spec(source: Source, overrides: Mapping[str, str], stem: str | None) -> Spe
     try:
         spec = Spec.model_validate(document.data)
     except ValidationError as error:
-        raise SpecError([*problems, *translate(error, document)]) from None
+        raise SpecError(without_doubles([*problems, *translate(error, document)])) from None
     if problems:
-        raise SpecError(problems)
+        raise SpecError(without_doubles(problems))
     spec._origin = Origin(document)
     return spec
 

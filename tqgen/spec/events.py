@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from ruamel.yaml import YAML
@@ -10,6 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import Event
 
 from tqgen.diagnostics import Diagnostic, Place, Related, SpecError
+from tqgen.spec.hints import code_point
 from tqgen.spec.source import Source
 
 
@@ -55,6 +57,8 @@ def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
     place = source.place(index)
     char = source.text[index : index + 1]
     if "cannot start any token" in problem and char == "\t":
+        if place.text[: place.column - 1].strip():
+            return Diagnostic("TQ1004", "a tab cannot stand before a value", place, help="put a space there")
         return Diagnostic("TQ1004", "a tab cannot indent a line", place, help="indent with spaces")
     if "cannot start any token" in problem:
         shown = "a backquote" if char == "`" else f"`{char}`"
@@ -66,6 +70,8 @@ def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
     if "expected <block end>" in problem and place.text[: place.column - 1].strip():
         help = "remove it, or put quotes around the whole value; in single quotes a quote is written twice"
         return Diagnostic("TQ1001", "a value ends before this", place, help=help)
+    if odd := _odd_space(source, place, opened.index if opened else index):
+        return odd
     said = next((said for said in _TROUBLE if said in problem), "")
     message, help = _TROUBLE.get(said, (f"this is not YAML: {problem.splitlines()[0]}".replace("'", "`"), ""))
     if "tag" in str(error.context):
@@ -83,6 +89,17 @@ def _trouble(source: Source, error: MarkedYAMLError) -> Diagnostic:
         elif message.endswith("goes wrong here"):
             related = (Related(start, "opened here"),)
     return Diagnostic("TQ1001", message, place, help=help, related=related)
+
+
+def _odd_space(source: Source, *at: Place | int) -> Diagnostic | None:
+    """A character that looks like a space, or like nothing, in the lines where the parser stopped."""
+    for place in (one if isinstance(one, Place) else source.place(one) for one in at):
+        for column, char in enumerate(place.text, start=1):
+            if char != " " and unicodedata.category(char) in ("Zs", "Cf"):
+                here = Place(place.file, place.line, column, 1, place.text)
+                message = f"character {code_point(char)} looks like a space or like nothing, and is neither"
+                return Diagnostic("TQ1001", message, here, help="put a plain space there, or remove it")
+    return None
 
 
 def _glued_key(line: Place) -> Diagnostic | None:

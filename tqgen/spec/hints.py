@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+from tqgen.codecs import CODECS
 from tqgen.diagnostics import did_you_mean
 from tqgen.spec import scalars
 
@@ -42,9 +44,34 @@ SYNONYMS = {
     "group_size": "group",
     "wbits": "bits",
     "reserve": "reserved",
+    "zero_point": "zero",
+    "zeropoint": "zero",
+    "offset": "zero",
+    "interleaved": "aos",
+    "seq": "token",
+    "sequence": "token",
+    "position": "token",
+    "kv_head": "head",
+    "name": "field",
+    "part": "field",
 }
+NO_AXES = ("layer", "batch", "block", "page", "side")  # of a cache, which are none of a block
 
 
+def strange(word: Any) -> str:
+    """The first character of a word that none of the spec language has, by its code point: it may look like another."""
+    if not isinstance(word, str) or not re.search("[A-Za-z0-9]", word):  # of another script as a whole: easily seen
+        return ""
+    odd = next((char for char in word if not char.isascii()), "")
+    return code_point(odd) if odd else ""
+
+
+def code_point(char: str) -> str:
+    """A character that may not be seen, or not be told from others."""
+    return f"U+{ord(char):04X} ({unicodedata.name(char, 'unnamed').lower()})"
+
+
+CODEC = "a mapping with a `codec`"  # what a side must be
 WRITTEN_OUT = ("head-major", "planes")  # arrangements of `tqgen new` that have no shorthand
 
 
@@ -70,8 +97,19 @@ def for_words(text: str, choices: Iterable[str]) -> str:
 
 def for_value(found: Any, wanted: str, *, is_plain: bool) -> str:
     """For a value of another kind than `wanted`, a phrase of the message; `is_plain`: it is written without quotes."""
+    if (
+        wanted == "a list"
+        and isinstance(found, dict)
+        and found
+        and all(isinstance(one, dict) for one in found.values())
+    ):
+        return f"a list has items with a name, as `- {{name: {next(iter(found))}, ...}}`"
     if wanted == "a list":
         return "a list is written as `[first, second]`"
+    if wanted == CODEC and isinstance(found, str):
+        return f"write `{{codec: {found}}}`, with its other keys" if found in CODECS else ""
+    if wanted.startswith("a whole number, the version"):
+        return "write `tqgen: 1`"
     if "`{dtype: fp16}`" in wanted and isinstance(found, str) and meant(found, ("fp16", "bf16", "fp32")):
         return f"write `{{dtype: {meant(found, ('fp16', 'bf16', 'fp32'))}}}`"
     if wanted == "`true` or `false`" and type(found) is int and found in (0, 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tqgen.diagnostics import Diagnostic, Place, SpecError
@@ -32,6 +32,12 @@ def apply_overrides(document: Document, overrides: Mapping[str, str]) -> tuple[D
     if "head_dim" in overrides and isinstance(name, str) and type(head_dim) is int and head_dim > 0:
         document.data = {**document.data, "name": f"{name}_d{head_dim}"}
     return document, problems
+
+
+def without_doubles(problems: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Without the wish for a name of those that an option which is wrong itself would make."""
+    wrong = {found.place.text for found in problems if found.code != "TQ4004" and found.place and found.file == OPTION}
+    return [found for found in problems if not (found.code == "TQ4004" and found.place and found.place.text in wrong)]
 
 
 def _place(option: str, text: str) -> Place:

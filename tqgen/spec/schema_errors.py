@@ -124,6 +124,9 @@ class _Problem:
     def _make(
         self, code: str, message: str, help: str = "", label: str = "", on: Literal["key", "value"] = "value"
     ) -> Diagnostic:
+        odd = hints.strange(self.path[-1] if on == "key" and self.path else self.found)
+        if odd and not label and self.path != ("doc",):
+            label = f"it holds {odd}"
         return Diagnostic(code, message, self.document.place(self.path, on), label, help)
 
     # One method for each of pydantic's types of problem, by its name.
@@ -133,7 +136,8 @@ class _Problem:
         where = f"`{dotted(parent)}`" if parent else "the spec"
         about = f": {self.info.description}" if self.info and self.info.description else ""
         place = self.document.place(parent, "key")
-        return Diagnostic("TQ2001", f"`{key}` is missing in {where}", place, help=f"add `{key}`{about}")
+        key = key if self.path != ("tqgen",) else "tqgen: 1"
+        return Diagnostic("TQ2001", f"`{self.path[-1]}` is missing in {where}", place, help=f"add `{key}`{about}")
 
     def _extra_forbidden(self) -> Diagnostic:
         parent, key = self.path[:-1], str(self.path[-1])
@@ -150,6 +154,11 @@ class _Problem:
             other = places[0].file != places[1].file
             path = dotted((*parent, close))
             help = f"did you mean `{path}`?" if other else f"`{close}` is there already: remove one of the two"
+        elif self.model is Entry and key == "axis":
+            help, self.suggested = (
+                "`axis` is for `order`; a field is written as `{field: key.codes, align: 16}`",
+                "field",
+            )
         elif close:
             help, self.suggested = f"did you mean `{close}`?", close
         elif parent == ("block",) and key in SHORTHANDS:
@@ -181,6 +190,11 @@ class _Problem:
         message = f"`{self.name}` is `{cut(self.found)}`, but must be {wanted}"
         close = hints.meant(self.found, choices)
         help = f"did you mean `{close}`?" if close else help or hints.for_words(self.found, choices)
+        if "token" in choices and self.found in hints.NO_AXES:
+            help = "an axis is one of a block's own; blocks, layers and sequences are apart"
+        if "hadamard" in choices and scalars.meant_as_bool(self.found) is not None:
+            word = "none" if not scalars.meant_as_bool(self.found) else "hadamard"
+            help = f"say which, as `rotation: {word}`"
         return self._make("TQ2004", message, help)
 
     def _version(self) -> Diagnostic:
@@ -207,7 +221,8 @@ class _Problem:
             if key.split()[:1] == ["codec"] and len(key.split()) == 2:
                 help = f"write `codec: {key.split()[1]}`"
             elif did_you_mean(key, ["codec"]):
-                help = f"did you mean `codec` by `{cut(key)}`?"
+                odd = hints.strange(key)
+                help = f"did you mean `codec` by `{cut(key)}`{f', which holds {odd}' if odd else ''}?"
         return self._make("TQ2001", message, help, on="key")
 
     def _wanted_of_union(self) -> str:
@@ -217,7 +232,7 @@ class _Problem:
             return "`token`, `head`, `field` or `{axis: head, align: 16}`"
         if "fields" in self.path:
             return "the name of a part, `{field: key.codes, align: 16}` or `{reserved: 16}`"
-        return "a mapping with a `codec`"
+        return hints.CODEC
 
     def _too_short(self) -> Diagnostic:
         return self._make("TQ2005", f"`{self.name}` is an empty list", "give it at least one item")

@@ -81,6 +81,9 @@ def read_file(path: Path) -> str:
 def _unreadable(path: Path, error: Exception) -> Diagnostic:
     if os.path.isdir(path):  # unlike Path.is_dir, false also where the name itself is impossible
         return Diagnostic("TQ4001", "this is a folder, not a spec", Place(str(path)), help="name a file in it")
+    if os.path.islink(path) and not os.path.exists(path) and isinstance(error, FileNotFoundError):
+        help = f"it is a link to `{os.readlink(path)}`: name the file itself, or mend the link"
+        return Diagnostic("TQ4001", "this link leads to no file", Place(str(path)), help=help)
     if isinstance(error, FileNotFoundError):
         folder = path.parent
         names = [entry.name for entry in folder.glob("*.yaml")] if os.path.isdir(folder) else []
@@ -88,7 +91,8 @@ def _unreadable(path: Path, error: Exception) -> Diagnostic:
         help = f"did you mean `{folder / close}`?" if close else "`tqgen list` shows the specs that are shipped"
         return Diagnostic("TQ4001", "there is no such file", Place(str(path)), help=help)
     reason = getattr(error, "strerror", None) or "its name is not a path"
-    return Diagnostic("TQ4001", f"the file cannot be read: {reason.lower()}", Place(str(path)))
+    help = "see that you may read it, with `ls -l`" if isinstance(error, PermissionError) else ""
+    return Diagnostic("TQ4001", f"the file cannot be read: {reason.lower()}", Place(str(path)), help=help)
 
 
 def check_text(source: Source) -> None:
