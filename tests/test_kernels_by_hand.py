@@ -223,6 +223,21 @@ def test_rounding_of_signed_codes(rounding, expected):
     assert nibbles == [code % 16 for code in expected]
 
 
+@pytest.mark.parametrize("packing", ["linear", "halves"])
+@pytest.mark.parametrize(("symmetric", "expected"), [(True, [7, -8, 1, -1]), (False, [15, 0, 13, 5])])
+def test_codes_beyond_the_grid_are_clamped(symmetric, expected, packing):
+    """A scale that loses almost a third as it is rounded to a subnormal fp16 number: quotients are as much larger."""
+    extent = 7 if symmetric else 7.5
+    vector = 1.4 * 2.0**-24 * np.float64([extent, -extent, 1, -1] if symmetric else [7.5, -7.5, 1.7, -4.0])
+    side = {"codec": "uniform", "bits": 4, "symmetric": symmetric, "quantize_with": "stored", "packing": packing}
+    side |= {} if symmetric else {"zero": {"dtype": "fp32"}}
+    _, _, found = stored(side, np.resize(vector, 64))
+    low, high = found["codes"][0] & 15, found["codes"][0] >> 4
+    nibbles = np.concatenate([low, high]) if packing == "halves" else np.stack([low, high], -1).ravel()
+    wanted = np.resize([code % 16 for code in expected], 64)
+    np.testing.assert_array_equal(nibbles, wanted)
+
+
 @pytest.mark.parametrize(("floor", "divides"), [(1e-8, False), (2.0**-99, False), (2.0**-101, True), (2.0**-126, True)])
 def test_steps_are_quotients_where_no_remainder_is_subnormal(floor, divides):
     """GPUs flush a subnormal remainder to zero, which no interpreter does: smaller steps come of a division."""

@@ -233,6 +233,16 @@ def test_the_floor_also_holds_for_a_stored_scale():
     assert spans["codes"].exact[0, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14] + [15] * 8
 
 
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_signed_codes_are_clamped_to_what_their_bits_hold(bits):
+    # The scale loses a third as it is rounded to a subnormal fp16 number.
+    most = 2 ** (bits - 1) - 1
+    values = 1.49 * 2.0**-24 * np.array([most, -most, 0.0, 0.0])
+    side = f"{{codec: uniform, bits: {bits}, symmetric: true, quantize_with: stored}}"
+    layout, spans = encoded(side, values)
+    assert layout.key.codec.ordinals(layout.key, spans["codes"].exact)[0, 0].tolist() == [most, -most - 1, 0, 0]
+
+
 # Floats
 
 
