@@ -116,6 +116,53 @@ def test_mse(rotation, head_dim, block, correction, total):
         assert slack < 0.002
 
 
+def halves_of(matrix):
+    """A matrix in two fp16 parts, as kernels split it: 2**14 * matrix = high + 2**-11 * low, nearly."""
+    scaled = matrix.astype(F) * F(2.0**14)
+    high = scaled.astype(np.float16)
+    return high, ((scaled - high.astype(F)) * F(2.0**11)).astype(np.float16)
+
+
+def test_two_fp16_parts_hold_22_bits_of_what_is_from_2_to_the_minus_28_to_2():
+    """So an element is off by 4 units of 2**-24 at most, half of what `accumulation` has for such errors."""
+    mantissas = np.concatenate(
+        [rng.uniform(1, 2, 4000), [1.0, 2 - 2.0**-23, 1 + 2.0**-23, 1.5, 1 + 2.0**-11]]
+    ).astype(F)
+    for exponent in range(-40, 1):
+        elements = mantissas * F(2.0**exponent)
+        high, low = halves_of(elements)
+        assert np.isfinite(high).all() and np.isfinite(low).all()
+        there = (high.astype(np.float64) + low.astype(np.float64) * 2.0**-11) * 2.0**-14
+        error = np.abs(there - elements.astype(np.float64)) / elements
+        assert (error.max() <= 4 * floats.ROUNDING) == (exponent >= -28), exponent
+    high, low = halves_of(np.zeros(1))
+    assert high == 0 and low == 0
+    assert floats.accumulation(0) / 2 >= 4 * floats.ROUNDING
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+def test_a_product_with_two_fp16_parts(head_dim, total):
+    """Of fp16 vectors, which are multiplied as they are, among them subnormal ones and ones of few elements."""
+    layout = layout_of(
+        "{codec: uniform, bits: 4, rotation: matrix, scale: {dtype: fp32}, zero: {dtype: fp32}}", head_dim=head_dim
+    )
+    matrix = np.linalg.qr(rng.normal(size=(head_dim, head_dim)))[0].astype(F)
+    matrix[:, 0] = np.where(rng.random(head_dim) < 0.5, 0, 2.0**-28)  # as small as elements may be
+    x = rng.normal(size=(TOKENS, 1, head_dim)) * np.where(rng.random((TOKENS, 1, head_dim)) < 0.9, 1, 2.0**-20)
+    x[:20] *= rng.random((20, 1, head_dim)) < 2 / head_dim
+    x = floats.round_to(x, "fp16")
+    spans = reference.encode(layout, "key", x, rotation=matrix)
+    high, low = halves_of(matrix)
+    add = SUMS[total]
+    y = add(x.astype(F)[..., None, :] * low.astype(F).T) * F(2.0**-11)
+    y = add(np.concatenate([y[..., None], x.astype(F)[..., None, :] * high.astype(F).T], -1)) * F(2.0**-14)
+    smallest = y.min(-1, keepdims=True)
+    scale = np.maximum((y.max(-1, keepdims=True) - smallest) / F(15), F(1e-8))
+    codes = np.clip(np.floor((y - smallest) / scale + F(0.5)), 0, 15).astype(int)
+    check(layout, spans, {"codes": codes, "scale": scale, "zero": smallest})
+
+
 @pytest.mark.parametrize("total", SUMS)
 @pytest.mark.parametrize("rotation, head_dim, block", ROTATIONS)
 @pytest.mark.parametrize("group", [None, 16])

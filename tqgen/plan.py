@@ -140,6 +140,11 @@ class SidePlan:
     def fields(self) -> tuple[FieldPlan, ...]:
         return (self.codes, *self.metadata)
 
+    @property
+    def runs(self) -> bool:
+        """Whether the store has many warps for rows held by quads, which write codes by neighbours in memory."""
+        return self.quads is not None and self.rotation.kind == "matrix"
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -166,6 +171,19 @@ class TilePlan:
 
     rows: int
     warps: int
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """How programs of many rows multiply tile after tile by matrices whose parts they keep in shared memory."""
+
+    tile: TilePlan  # on GPUs from sm_90 on, of vectors of 16-bit numbers
+    wide: TilePlan  # and of fp32 numbers, which are three parts
+    other: TilePlan  # on other machines, where operands of products take registers
+    programs_per_processor: int  # that one holds at once
+    registers: int  # of a thread of `tile`, so that it does
+    few: TilePlan  # where the parts would be made for one tile alone
+    chunk: int  # places of a sum that are multiplied at a time where no parts are kept
 
 
 @dataclass(frozen=True)
@@ -300,7 +318,8 @@ class ModulePlan:
     store_large: TilePlan
     store_large_rows: int  # from this many rows on, `store_large`
     tiles: int  # that a program of the store works on one after the other, from `store_large_rows` rows on
-    quads: bool  # no program of the store uses more than one warp: rotated sides are held by quads of threads
+    quads: bool  # rotated sides are held by quads of threads, by programs of one warp if they are not `kept`
+    kept: KeptPlan | None  # quads hold rows that are multiplied by a matrix
     unpack: TilePlan
     unpack_many: TilePlan  # of many rows that are multiplied by a matrix
     interpreted_rows: int  # rows of a program in Triton's interpreter

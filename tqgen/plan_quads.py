@@ -38,5 +38,6 @@ class QuadsPlan:
     empty: int  # the unit that decodes to positive numbers, where that of zeros does not; else 0
     butterflies: int  # steps of the Hadamard transform in registers; the others are a product with a 16 x 16 matrix
     parts: int  # of a vector, whose elements take turns in the order of packing; 1: they are packed as they come
+    element: str  # source over `place`: the element at a place of a packed row, for rotations by a matrix
     row_numbers: RowNumbersPlan | None  # how unpack decodes to fp16 where there is PTX; None: as everywhere
     spread: int  # how far an inverse rotation moves the bits of a position that say which thread has it

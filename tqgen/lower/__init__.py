@@ -9,7 +9,7 @@ from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, docstring_text, facts, summary
 from tqgen.lower.sides import side_plan
 from tqgen.lower.tables import attention_constants, makers, side_constants
-from tqgen.plan import Argument, AttentionPlan, ModulePlan, SidePlan, TilePlan
+from tqgen.plan import Argument, AttentionPlan, KeptPlan, ModulePlan, SidePlan, TilePlan
 from tqgen.version import __version__
 
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
@@ -21,6 +21,17 @@ QUADS_UNPACK = TilePlan(rows=16, warps=1)
 KEPT_ROWS = TilePlan(rows=128, warps=8)  # where a matrix waits in shared memory
 KEPT_UNPACK = TilePlan(rows=64, warps=4)
 TILES = 8  # for which a program splits a matrix
+# Where quads hold rows that are multiplied by a matrix. Two programs of 8 warps share a multiprocessor: one multiplies
+# while the other one looks for codes.
+KEPT = KeptPlan(
+    tile=TilePlan(rows=128, warps=8),
+    wide=TilePlan(rows=64, warps=4),
+    other=TilePlan(rows=32, warps=4),
+    programs_per_processor=2,
+    registers=128,
+    few=FEW_ROWS,
+    chunk=32,
+)
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
@@ -31,9 +42,10 @@ ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the wide
 def lower(layout: Layout, spec_file: str) -> ModulePlan:
     """The plan of `layout`'s module; `spec_file` is named in its header."""
     sides = {side.name: side_plan(layout, side, quads=True) for side in layout.sides}
+    by_matrix = [plan.rotation.kind == "matrix" for plan in sides.values()]
     quads = all(
         plan.lanes.size <= WIDEST_OF_QUADS and (plan.quads or plan.rotation.kind == "none") for plan in sides.values()
-    )
+    ) and any(by_matrix) == all(by_matrix)
     if not quads:
         sides = {side.name: side_plan(layout, side) for side in layout.sides}
     attention = attention_plan(layout, sides)
@@ -43,7 +55,8 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
             plan,
             decodes_tiles=not plan.quads or name in in_tiles,
             stores_tiles=not plan.quads or (name == "value" and attention is not None and plan.rotation.kind == "none"),
-            unrotates_tiles=plan.rotation.kind != "none" and (not plan.quads or name == "value"),
+            unrotates_tiles=plan.rotation.kind == "matrix"
+            or (plan.rotation.kind != "none" and (not plan.quads or name == "value")),
         )
         for name, plan in sides.items()
     }
@@ -76,7 +89,9 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(tuple(sides.values())) | attention_helpers(attention) | makers(tables),
+        helpers=helpers(tuple(sides.values()), quads and all(by_matrix))
+        | attention_helpers(attention)
+        | makers(tables),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
@@ -93,6 +108,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         store_large_rows=MANY_FROM,
         tiles=TILES if keeps else 1,
         quads=quads,
+        kept=KEPT if quads and all(by_matrix) else None,
         unpack=QUADS_UNPACK if quads else TilePlan(rows=16, warps=4),
         unpack_many=KEPT_UNPACK,
         interpreted_rows=INTERPRETED_ROWS,
@@ -142,7 +158,7 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     if attention is None:
         return frozenset()
     sides = (attention.key, attention.value)
-    found = {"has_ptx"}
+    found = {"has_ptx", "num_processors"}
     found |= {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
     found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
     found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
@@ -156,9 +172,9 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
+def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
     """Names of the shared functions that a module needs, with what they need themselves."""
-    found: set[str] = set()
+    found: set[str] = {"kept", "has_ptx", "num_processors"} if kept else set()
     for plan in plans:
         found.update(getattr(plan.constants, "helpers", ()))
         for field in plan.metadata:
@@ -183,4 +199,8 @@ def helpers(plans: tuple[SidePlan, ...]) -> frozenset[str]:
             found.add("signs_product")
         if plan.rotation.kind == "signed_hadamard":
             found.add("signs")
+    if kept:
+        # Codes and levels are looked up in memory, and codes stored by neighbours: these programs have many warps.
+        found -= {"gather", "store_words", "store_u32"}
+        found.add("store_runs")
     return frozenset(found)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tqgen.codecs.base import KernelConstants
 from tqgen.layout import Rotation, Side
-from tqgen.lower.lanes import MIN_LANES, codes_per_unit, next_power_of_two
+from tqgen.lower.lanes import MIN_LANES, codes_per_unit, element_of, next_power_of_two
 from tqgen.lower.ptx_rows import row_numbers
 from tqgen.plan_quads import QuadsPlan
 
 QUAD = 4
 # Codes of a unit, by their width: units of 32 bits, or of 24, four of which are three words.
 UNIT_CODES = {1: 32, 2: 16, 3: 8, 4: 8, 6: 4, 8: 4}
-ROTATIONS = ("none", "hadamard", "signed_hadamard")
+WIDEST_MATRIX = 128  # rows of a matrix of which three parts of 16-bit numbers fit shared memory, twice
 PIECE = 8  # 16-bit numbers that a thread stores at once; the pieces of a quad are neighbours
 
 
@@ -22,7 +22,8 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
     codes = UNIT_CODES.get(bits, 0)
     fits = head_dim == next_power_of_two(head_dim) and head_dim >= max(2 * MIN_LANES, QUAD * codes)
     plain = not parameters.center and not grouped
-    if not codes or not fits or not plain or side.rotation.kind not in ROTATIONS:
+    by_matrix = side.rotation.kind == "matrix"
+    if not codes or not fits or not plain or (by_matrix and head_dim > WIDEST_MATRIX):
         return None
     halves = parameters.packing == "halves"
     if halves and side.rotation.is_hadamard and side.rotation.size < head_dim:
@@ -39,7 +40,8 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         empty=empty,
         butterflies=butterflies(side.rotation, head_dim),
         parts=parts,
-        row_numbers=None if constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
+        element=element_of(side, "place"),
+        row_numbers=None if by_matrix or constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
         spread=spread(head_dim, parts),
     )
 

@@ -15,6 +15,7 @@ from tqgen.plan_quads import QuadsPlan
 SIGNS_TILE_BYTES = 32 * 1024
 MATRIX_TILE_BYTES = 16 * 1024
 BF16_BYTES = 2
+HELD_COLUMNS = 32  # of a matrix that is used as it is in memory, beside the parts that programs of many rows keep
 WIDEST_KEPT = 128  # elements of a matrix of which three bf16 parts fit shared memory
 
 WORD_BITS = 4  # codes of which eight are packed into one 32-bit word
@@ -162,7 +163,7 @@ def quads_encoded(side: Side, quads: QuadsPlan, shape: Tile) -> EncodedPlan:
 def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes, held: QuadsPlan | None) -> RotationPlan:
     rotation, head_dim = side.rotation, side.head_dim
     padded = max(16, next_power_of_two(head_dim))
-    is_kept = rotation.kind == "matrix" and max(padded, lanes.size) <= WIDEST_KEPT
+    is_kept = rotation.kind == "matrix" and max(padded, lanes.size) <= WIDEST_KEPT and held is None
     budget = SIGNS_TILE_BYTES if rotation.is_hadamard else MATRIX_TILE_BYTES
 
     def chunk(other: int) -> int:
@@ -172,6 +173,8 @@ def rotation_plan(side: Side, lanes: Lanes, unpacked: Lanes, held: QuadsPlan | N
         return whole[0] if whole else fitting
 
     rows, columns = padded if is_kept else chunk(lanes.size), chunk(lanes.size)
+    if rotation.kind == "matrix" and held:
+        columns = HELD_COLUMNS
     row_chunks, column_chunks = -(-head_dim // rows), -(-head_dim // columns)
     inner = "d" if row_chunks == 1 and lanes.is_plain and rows == lanes.size else "k"
     masked = head_dim % rows != 0
