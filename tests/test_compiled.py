@@ -10,7 +10,7 @@ import triton
 from compile_cases import DECODE, LAUNCH, STORE, UNPACK, Case, default_cases, exhaustive_cases, others, thinned
 from compile_server import Compiler
 
-from tqgen import manifest
+from tqgen import emit, manifest
 from tqgen.compiler import compile_spec
 from tqgen.inspect import TARGETS
 from tqgen.layout.resolve import resolve
@@ -57,6 +57,23 @@ def crowd_of(case: Case, registers: int) -> list[str]:
     return (
         [] if abs(fits - planned) <= 1 else [f"_decode_few_kernel: {fits} programs fit, splits are made for {planned}"]
     )
+
+
+SHARED = 228 * 1024  # of a multiprocessor from sm_90 on, of which each program takes 1 KiB more than it asks for
+
+
+def sharing_of(case: Case, facts: dict) -> list[str]:
+    """Whether as many programs that keep a matrix fit a multiprocessor as are launched for it."""
+    kept = lower(layout_of(case.spec, case.text), "compiled.yaml").kept
+    multiplies = facts["kernel"] == "_store_kernel" or (facts["kernel"] == "_unpack_kernel" and case.space == "model")
+    if kept is None or case.tile != "many" or case.target not in ("sm_90", "sm_100") or not multiplies:
+        return []
+    is_half = case.dtype == "fp16" or (case.dtype == "bf16" and facts["kernel"] == "_store_kernel")
+    warps = (kept.tile if is_half else kept.wide).warps
+    by_registers = REGISTERS // (-(-facts["registers"] // 8) * 8 * 32 * warps)
+    fits = min(by_registers, SHARED // (facts["shared_bytes"] + 1024))
+    wanted = kept.programs_per_processor
+    return [] if fits >= wanted else [f"{facts['kernel']}: {fits} programs fit, {wanted} are launched"]
 
 
 def capability_of(case: Case) -> int:
@@ -110,6 +127,7 @@ def wrong(case: Case, facts: list[dict], figures: dict) -> list[str]:
             found.append(f"{name}: a product and a sum may become one operation")
         if name == "_decode_few_kernel" and target.is_nvidia and not one["spilled_bytes"]:
             found += crowd_of(case, one["registers"])
+        found += sharing_of(case, one)
         if name == "_store_kernel" and target.is_nvidia:  # AMD's GPUs take any address
             found += wrong_widths(case, one["stores"])
     return found
@@ -178,22 +196,34 @@ FAULTS = {
         "barriers and accesses of shared memory in its loop",
     ),
 }
-# The module that is made faulty, where it is another: this one keeps a matrix in shared memory.
-FAULTY = {"shared memory": "none_vmse4"}
+# The spec whose module is made faulty, where it is another: this one has tiles of a matrix in shared memory.
+FAULTY = {
+    "shared memory": "{tqgen: 1, name: beside, head_dim: 128, block: aos, key: {codec: fp8}, "
+    "value: {codec: mse, bits: 4, rotation: matrix}}"
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_seen(compiler, fault, tally):
     old, new, said = FAULTS[fault]
-    name = FAULTY.get(fault, "mse4_v4_aos")
-    right = compile_spec(manifest.locate(name)).draft
+    text = FAULTY.get(fault, manifest.locate("mse4_v4_aos").read_text(encoding="utf-8"))
+    right = emit.draft(lower(resolve(parse_spec(text)), "faulty.yaml"))
     source = re.sub(old, new, right)
     assert source != right
-    case = Case(name, "sm_90", "fp32", "few", "rotated", (DECODE if fault == "a barrier" else STORE,))
-    request = {name: value for name, value in case.request.items() if name != "module"}
+    launched = DECODE if fault == "a barrier" else STORE
+    case = Case("faulty", "sm_90", "fp32", "few", "rotated", (launched,), text=text)
+    request = {name: value for name, value in case.request.items() if name != "text"}
     found = wrong(case, compiler.facts(source=source, **request), {})
     assert any(said in text for text in found), found
     tally("mutants", cells=1, of_these={"faults of the compile tier are seen, too": 1})
+
+
+def test_programs_that_keep_a_matrix_and_do_not_fit_are_seen():
+    case = Case("none_vmse3", "sm_90", "bf16", "many", "model", (STORE,))
+    fits = {"kernel": "_store_kernel", "registers": 128, "shared_bytes": 113 * 1024}
+    assert sharing_of(case, fits) == []
+    assert sharing_of(case, {**fits, "registers": 129}) == ["_store_kernel: 1 programs fit, 2 are launched"]
+    assert sharing_of(case, {**fits, "shared_bytes": 114 * 1024}) == ["_store_kernel: 1 programs fit, 2 are launched"]
 
 
 @pytest.mark.exhaustive
