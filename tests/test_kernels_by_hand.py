@@ -3,6 +3,7 @@
 The reference is not asked here: these bytes are right whatever it says.
 """
 
+import functools
 import json
 import math
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from kernels import kernels_of
 
+from tqgen.numerics import floats
 from tqgen.verify import device
 
 GUARD = 0xEE
@@ -429,6 +431,37 @@ def test_padding_takes_no_part_in_a_rotation(rotation, correction):
         exact, rounded = (unpacked(made, cache, dtype=dtype, space=space, **run_time) for dtype in UNPACKED)
         # Rounding of each rotated element, at most half of fp16's last place, and of the result.
         assert np.abs(rounded - exact).max() < 16 * (96**0.5 + 1)
+
+
+# small scales
+
+
+@pytest.mark.parametrize("head_dim", [32, 128])
+@pytest.mark.parametrize("exponent", [-126, -62], ids=["smallest", "multiplied"])
+@pytest.mark.parametrize("name", ["e4m3", "e5m2", "uniform", "symmetric"])
+def test_quotients_by_small_scales_are_rounded_once(name, exponent, head_dim):
+    """Elements halfway between two codes, times scales of which the quotients' remainders are subnormal numbers."""
+    rng = np.random.default_rng(0)
+    scales = np.ldexp(rng.uniform(1, 2, (400, 1)), exponent + rng.integers(0, 16, (400, 1)))
+    small = {"scale": {"dtype": "fp32"}, "scale_floor": 2.0**exponent}
+    if name in ("e4m3", "e5m2"):
+        side = {"codec": "fp8", "format": name, **small}
+        steps, numbers = floats.FORMATS[name].largest, floats.from_bits(np.arange(128), name)
+        numbers = numbers[np.isfinite(numbers)]
+        code = functools.partial(floats.to_bits, dtype=name)
+    else:
+        side = {"codec": "uniform", "bits": 8, "symmetric": name == "symmetric", **small}
+        steps = 127.0 if name == "symmetric" else 255.0
+        numbers = np.arange(steps + 1)
+        code = lambda quotient: np.floor(quotient + np.float32(0.5)).astype(int)  # noqa: E731
+    below = rng.integers(0, len(numbers) - 1, (400, head_dim))
+    vectors = ((numbers[below] + numbers[below + 1]) / 2 * scales).astype(np.float32)
+    vectors[:, 0], vectors[:, 1] = (steps * scales[:, 0]).astype(np.float32), 0
+    scale = vectors[:, :1] / np.float32(steps)
+    expected = code(vectors / scale)
+    _, _, found = stored(side, vectors)
+    assert np.array_equal(found["scale"].view(np.float32), scale)
+    assert np.array_equal(found["codes"], expected)
 
 
 # far apart

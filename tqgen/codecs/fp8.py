@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
-from tqgen.codecs.uniform import SMALLEST_FLOOR
+from tqgen.codecs.uniform import SMALLEST_EXACT_DIVISOR, SMALLEST_FLOOR
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -65,10 +65,15 @@ class Fp8Kernel(KernelConstants):
     uses_hardware_fp8 = True
 
     @property
+    def divides(self) -> bool:
+        """Whether codes need a division by the scale: the remainder of a quotient might be a subnormal number."""
+        return float(self.scale_floor) < SMALLEST_EXACT_DIVISOR
+
+    @property
     def helpers(self) -> tuple[str, ...]:
         return (
             (self.format,)
-            + ("quotient",) * (self.scaled and not self.stored)
+            + ("quotient",) * (self.scaled and not self.stored and not self.divides)
             + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
         )
 

@@ -55,6 +55,9 @@ class UniformParameters(SideParameters):
 
 # From here on the remainder of a quotient by a small integer is no subnormal number, so that it is exact.
 SMALLEST_EXACT_QUOTIENT = 2.0**-100
+# And from here on that of a quotient by a scale, where it decides on a code: from 2**-18 on, below half of the smallest
+# number of every format. Remainders are multiples of 2**-46 of the product of both.
+SMALLEST_EXACT_DIVISOR = 2.0**-62
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class UniformKernel(KernelConstants):
     zero_dtype: str
     scale_floor: str
     propagate: bool
+
+    @property
+    def divides(self) -> bool:
+        """Whether codes need a division by the scale: the remainder of a quotient might be a subnormal number."""
+        return float(self.scale_floor) < SMALLEST_EXACT_DIVISOR
 
     def step_of(self, extent: str) -> str:
         """Source of extent / steps, correctly rounded wherever that is not below the floor of scales."""
