@@ -50,7 +50,9 @@ def test_without_a_command_it_helps(capsys):
     for command in ("build", "check", "show", "verify", "list", "explain"):
         assert re.search(rf"^  {command}  ", out, re.MULTILINE), command
     assert run(["--help"]) == 0
-    assert run(["build", "--help"]) == 0
+    for command in ("build", "show", "bench", "new"):
+        assert run([command, "--help"]) == 0
+        assert "range>" not in capsys.readouterr().out, "types of the parser's own"
 
 
 USAGE = {

@@ -118,5 +118,17 @@ def test_nothing_is_overwritten(folder, capsys):
 def test_refusals(folder, capsys, arguments, code, said):
     (folder / "file").write_text("")
     found = refused(capsys, *arguments)
-    assert found["code"] == code and said in found["message"] + found["help"]
+    assert found["code"] == code and said in found["message"] + (found["help"] or "")
     assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
+def test_what_is_commented_out_is_legal(folder, codec):
+    assert run(["new", "mine", "--key", codec, "--value", codec]) == 0
+    lines = (folder / "mine.yaml").read_text().splitlines()
+    keys = CODECS[codec].Parameters.model_fields
+    commented = [n for n, line in enumerate(lines) if line.startswith("  # ") and line[4:].partition(":")[0] in keys]
+    assert len(commented) >= 8 and "..." not in "".join(lines)
+    for n in commented:
+        more = [line.replace("# ", "", 1) if number == n else line for number, line in enumerate(lines)]
+        resolve(parse_spec("\n".join(more)))

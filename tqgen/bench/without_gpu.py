@@ -57,9 +57,9 @@ class Compiled:
 
 
 def _widths(widths: dict[str, int]) -> str:
-    """Fields with widths, as `key.codes 16`, and what is none of them: inputs, outputs and tables."""
+    """Fields with widths, as `key.codes 16`, and what is none of them: inputs or outputs, and tables."""
     fields = [f"{name} {width}" for name, width in sorted(widths.items()) if name != "*"]
-    return ", ".join(fields + [f"others {width}" for name, width in widths.items() if name == "*"]) or "-"
+    return ", ".join(fields + [f"inputs and tables {width}" for name, width in widths.items() if name == "*"]) or "-"
 
 
 def compiled(name: str, module: ModuleType, kernels: Sequence[str], setting: Setting) -> Iterator[Compiled]:

@@ -98,10 +98,14 @@ def show(
     ] = "layout",
     as_json: AsJson = False,
     set_: Overrides = [],  # noqa: B006
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block, for the addresses of the byte map.")] = 16,
-    heads: Annotated[int, typer.Option(min=1, help="KV heads, for the addresses of the byte map.")] = 8,
-    token: Annotated[int | None, typer.Option(min=0, help="Offset in the block of the addressed token.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="The addressed head.")] = None,
+    block_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens in a block, for the addresses of the byte map.")
+    ] = 16,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, help="KV heads, for the addresses of the byte map.")] = 8,
+    token: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Offset in the block of the addressed token; default 5.")
+    ] = None,
+    head: Annotated[int | None, typer.Option(metavar="N", min=0, help="The addressed head; default 1.")] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the byte map into an SVG file instead of printing it.")
     ] = None,
@@ -149,19 +153,26 @@ def bench(
         typer.Option(
             "--kernel",
             metavar="store|unpack|decode",
-            help="Measure this kernel alone; can be repeated.",
+            help="Measure this kernel alone; can be repeated; default all.",
             autocompletion=lambda: ["store", "unpack", "decode"],
         ),
     ] = [],  # noqa: B006
     tokens: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Numbers of tokens that are stored and unpacked.")
+        str | None,
+        typer.Option(
+            metavar="N,...", help="Numbers of tokens that are stored and unpacked; default from one to 65536."
+        ),
     ] = None,
     batches: Annotated[
-        str | None, typer.Option(metavar="BxN,...", help="Sequences and their tokens that are attended to, as 32x8192.")
+        str | None,
+        typer.Option(
+            metavar="BxN,...",
+            help="Sequences and their tokens that are attended to, as 32x8192; default five such sizes.",
+        ),
     ] = None,
-    heads: Annotated[int, typer.Option(min=1, help="KV heads.")] = 8,
-    query_heads: Annotated[int, typer.Option(min=1, help="Query heads, a multiple of the KV heads.")] = 32,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block.")] = 16,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, help="KV heads.")] = 8,
+    query_heads: Annotated[int, typer.Option(metavar="N", min=1, help="Query heads, a multiple of the KV heads.")] = 32,
+    block_size: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens in a block.")] = 16,
     dtype: Annotated[str, typer.Option(metavar="fp16|bf16|fp32", help="Of inputs and outputs.")] = "bf16",
     as_json: AsJson = False,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the measurements into an SVG file.")] = None,
@@ -250,13 +261,17 @@ def breaking(
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the layout; NAME.yaml is written.")],
     key: Annotated[str, typer.Option(metavar="CODEC", help="Codec of the keys.")] = "mse",
-    key_bits: Annotated[int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes.")] = None,
+    key_bits: Annotated[
+        int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes; default 4.")
+    ] = None,
     value: Annotated[str, typer.Option(metavar="CODEC", help="Codec of the values.")] = "uniform",
-    value_bits: Annotated[int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes.")] = None,
+    value_bits: Annotated[
+        int | None, typer.Option(metavar="1..8", min=1, max=8, help="Width of their codes; default 4.")
+    ] = None,
     arrangement: Annotated[
         str, typer.Option(metavar="soa|aos|head-major|planes", help="Where in a block the parts stand.")
     ] = "soa",
-    head_dim: Annotated[int, typer.Option(min=1, help="Elements of one vector.")] = 128,
+    head_dim: Annotated[int, typer.Option(metavar="N", min=1, help="Elements of one vector.")] = 128,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the spec.")] = Path("."),
 ) -> Work:
     """Write a commented spec to start from."""

@@ -15,7 +15,7 @@ from tqgen.layout.byte_map_text import columns
 
 
 def listing(as_json: bool) -> int:
-    """Print name, bytes and purpose of every shipped spec."""
+    """Print name, bytes and `doc` of every shipped spec."""
     from tqgen.layout.resolve import resolve
     from tqgen.spec import load_spec
 
@@ -27,9 +27,9 @@ def listing(as_json: bool) -> int:
     table = [("name", "head_dim", "bytes", "compression")]
     table += [(one.name, _head_dim(one), str(one.sizes.slot), f"{one.sizes.compression:.2f}x") for one in maps]
     lines = columns(table, right=frozenset({1, 2, 3}))
-    print(f"{lines[0]}  purpose")
+    print(f"{lines[0]}  doc")
     for line, one in zip(lines[1:], maps, strict=True):
-        print("\n".join(_with_purpose(line, one.doc, width_of(sys.stdout))))
+        print("\n".join(_with_doc(line, one.doc, width_of(sys.stdout))))
     return usage.CLEAN
 
 
@@ -38,7 +38,7 @@ def _head_dim(one: ByteMap) -> str:
     return "/".join(str(dim) for dim in sorted(dims))
 
 
-def _with_purpose(line: str, doc: str, width: int | None) -> list[str]:
+def _with_doc(line: str, doc: str, width: int | None) -> list[str]:
     if width is None or len(line) + 2 + len(doc) <= width:
         return [f"{line}  {doc}".rstrip()]
     room = width - len(line) - 2

@@ -12,7 +12,7 @@ from tqgen.documents.schema_file import MODELINE, NAME
 from tqgen.layout.resolve import resolve
 from tqgen.outputs import Output, publish
 from tqgen.spec import parse_spec
-from tqgen.spec.starter import Choice, starter
+from tqgen.spec.starter import Choice, only_legal, starter
 
 
 def new(name: str, key: Choice, value: Choice, arrangement: str, head_dim: int, folder: Path) -> int:
@@ -26,6 +26,7 @@ def new(name: str, key: Choice, value: Choice, arrangement: str, head_dim: int, 
         raise UsageError("TQ4111", f"these choices make no layout: {first.message}", help=first.help) from None
     except ValueError as error:
         raise UsageError("TQ4111", str(error), help="leave the width out") from None
+    text = only_legal(text, head_dim, _is_legal)
     path = folder / f"{name}.yaml"
     if os.path.lexists(path):  # a link that leads nowhere, too
         raise UsageError("TQ4110", "there is a file of this name already", file=str(path), help="choose another name")
@@ -38,3 +39,11 @@ def new(name: str, key: Choice, value: Choice, arrangement: str, head_dim: int, 
     if not has_schema:
         print(f"for completion in editors, run `tqgen schema -o {folder / NAME}` and begin the spec with `{MODELINE}`")
     return usage.CLEAN
+
+
+def _is_legal(text: str) -> bool:
+    try:
+        resolve(parse_spec(text))
+    except SpecError:
+        return False
+    return True

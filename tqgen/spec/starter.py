@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -22,6 +23,8 @@ COMMENTS = 24  # the column where they start
 RECOMMENDED: Mapping[str, Mapping[str, str]] = {"mse": {"rotation": "hadamard", "norm_correction": "store"}}
 USUAL_BITS = 4
 SHORTHANDS = ("soa", "aos")
+SAMPLES = (64, 32, 16, 8, 4, 2, 1)  # of keys without a default, beside head_dim
+_COMMENTED = re.compile(r"  # ([a-z_]+): (\S.*?)(?:\s+(# .*))?")
 ARRANGEMENTS = {
     "soa": "codes in slots at the block's start, other numbers in strips along the tokens at its end",
     "aos": "one slot for each token and head, with everything in it",
@@ -61,6 +64,27 @@ def starter(name: str, key: Choice, value: Choice, arrangement: str, head_dim: i
     for side, given in sides.items():
         lines += ["", f"{side}:", *_keys(given)]
     return "\n".join([*lines, "", *_block(name, "\n".join(lines), arrangement)]) + "\n"
+
+
+def only_legal(text: str, head_dim: int, is_legal: Callable[[str], bool]) -> str:
+    """The text of a spec without the commented keys that would make another one wrong; `...` become values that fit."""
+    kept: list[str] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        found = _COMMENTED.fullmatch(line)
+        if not found:
+            kept.append(line)
+            continue
+        key, value, comment = found.groups()
+        for choice in (head_dim, *SAMPLES) if value == "..." else (value,):
+            written = f"{key}: {choice}"
+            if is_legal("\n".join([*lines[:number], f"  {written}", *lines[number + 1 :]])):
+                kept.append(f"{f'  # {written}':<{COMMENTS}}  {comment}" if comment else f"  # {written}")
+                break
+        else:
+            if not comment and kept[-1].startswith("  # "):  # what the key means stood in a line of its own
+                kept.pop()
+    return "\n".join(kept) + "\n"
 
 
 def _side(choice: Choice, head_dim: int) -> dict[str, Any]:
