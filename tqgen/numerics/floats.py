@@ -139,7 +139,7 @@ def ordinals(codes: np.ndarray, dtype: str) -> np.ndarray:
     return np.where(codes & form.sign != 0, -magnitude - 1, magnitude)
 
 
-def span(values: np.ndarray, error: np.ndarray, dtype: str, *, saturate: bool = False) -> Span:
+def span(values: np.ndarray, error: np.ndarray, dtype: str) -> Span:
     """What a correct rounding of numbers that are known to within `error` (broadcasts) may be.
 
     Rounding never decreases where its argument grows, so the ends of the interval bound it. Returns float64.
@@ -148,5 +148,5 @@ def span(values: np.ndarray, error: np.ndarray, dtype: str, *, saturate: bool = 
     with np.errstate(invalid="ignore"):  # an infinite number has no interval about it
         below = np.where(np.isfinite(values), values - error, values)
         above = np.where(np.isfinite(values), values + error, values)
-    low, exact, high = (round_to(v, dtype, saturate=saturate) for v in (below, values, above))
+    low, exact, high = (round_to(v, dtype) for v in (below, values, above))
     return Span(low, exact, high)
