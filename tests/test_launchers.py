@@ -1,7 +1,9 @@
 """Launchers refuse what does not fit, and the tables that they keep are right on every device."""
 
+import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -85,3 +87,19 @@ def test_messages_say_what_was_given():
     ):
         with pytest.raises(TypeError, match=said):
             call()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_docstrings_are_those_of_the_module(name):
+    """Nothing of sides that are not stored, or of a model space that is not left; no terms that do nothing."""
+    path = ROOT / "generated" / f"{name}.py"
+    plan, text = compile_spec(manifest.locate(name)).plan, path.read_text(encoding="utf-8")
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    stored = [side.name for side in (plan.key, plan.value) if side]
+    said = ast.get_docstring(functions["store"]).split("\n")[0]
+    assert said.startswith(f"Encode {' and '.join(f'{side}s' for side in stored)} and write them")
+    if "_merge_kernel" in functions:
+        rotated = plan.value.rotation.kind != "none" or plan.value.center
+        assert ("model space" in " ".join(ast.get_docstring(functions["_merge_kernel"]).split())) == rotated
+    assert "manieth" not in text and "the field's" not in text
+    assert not re.search(r"[*%] 1\b(?!\.)", text)

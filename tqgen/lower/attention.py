@@ -94,7 +94,9 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     readers, chunks = side.head_dim // held, held // 8
     run = min(chunks, max(1, BANK_GROUPS // readers))
     within = "p % 8" if natural else "(p % 2 * 4 + p % 8 // 2)"
-    reader, chunk = f"p // {8 * run} % {readers}", f"p // {8 * run * readers} * {run} + p // 8 % {run}"
+    reader, chunk = f"p // {8 * run} % {readers}", f"p // {8 * readers}"
+    if run > 1:
+        chunk = f"p // {8 * run * readers} * {run} + p // 8 % {run}"
     code = f"({reader}) * {held} + ({chunk}) * 8 + {within}"
     per_unit = len(order)
     element = element_of(side, code)
