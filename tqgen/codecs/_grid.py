@@ -134,13 +134,13 @@ def elementwise(rotated: np.ndarray, error: np.ndarray, dtype: str, *, saturate:
         return Span(exact, exact, exact)
     with np.errstate(invalid="ignore"):
         below, above = rotated - error, rotated + error
-    # A sum that is zero may be so with either sign. What a product with NaN or infinity gives depends on its order.
-    finite = np.isfinite(rotated)
-    low = floats.to_bits(np.where(below == 0, -0.0, np.where(finite, below, -np.inf)), dtype, saturate=saturate)
-    high = floats.to_bits(np.where(above == 0, 0.0, np.where(finite, above, np.nan)), dtype, saturate=saturate)
+    # A sum that is zero may be so with either sign. What is no number has one right result.
+    known = np.isfinite(rotated)
+    low = floats.to_bits(np.where(below == 0, -0.0, below), dtype, saturate=saturate)
+    high = floats.to_bits(np.where(above == 0, 0.0, above), dtype, saturate=saturate)
     order = floats.ordinals(exact, dtype)
-    low = np.where(floats.ordinals(low, dtype) < order, low, exact)
-    high = np.where(floats.ordinals(high, dtype) > order, high, exact)
+    low = np.where(known & (floats.ordinals(low, dtype) < order), low, exact)
+    high = np.where(known & (floats.ordinals(high, dtype) > order), high, exact)
     return Span(low, exact, high)
 
 
