@@ -229,6 +229,28 @@ def test_queries_of_any_size(exponent, group):
     torch.testing.assert_close(attended(2.0**exponent), attended(1.0), rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("codec", [{"codec": "raw", "dtype": "bf16"}, {"codec": "fp8", "scale": {"dtype": "fp32"}}])
+@pytest.mark.parametrize("power", [2.0**40, 2.0**-16])
+def test_vectors_need_not_be_of_sizes_that_fp16_has(power, codec):
+    """Numbers that are larger or smaller by a power of two give the same attention, but for that power."""
+    spec = {"tqgen": 1, "name": "powers", "head_dim": 16, "key": codec, "value": codec, "block": "aos"}
+    module, where = kernels_of(json.dumps(spec)).module, verify.device()
+    key, value, query = torch.randn(3, 32, 1, 16, generator=torch.Generator().manual_seed(2)).to(where)
+    table, lengths = torch.arange(2, dtype=torch.int32).repeat(4, 1), torch.full((4,), 32, dtype=torch.int32)
+
+    def attended(key_size, value_size):
+        cache = module.allocate(2, 16, 1, device=where)
+        module.store(key * key_size, value * value_size, cache, torch.arange(32, device=where))
+        scale = 0.25 / key_size
+        given = query.reshape(4, 8, 16), cache, table.to(where), lengths.to(where)
+        return module.decode_attention(*given, softmax_scale=scale) / value_size
+
+    exact = attended(1.0, 1.0)
+    assert torch.equal(attended(power, 1.0), exact) and exact.abs().max() > 0.1
+    # a power of two is added to exponents, and weights are rounded to fp16 after that, here and there
+    assert (attended(1.0, power) - exact).abs().max() <= 2 * 2**-11 * value.abs().max()
+
+
 @pytest.mark.parametrize(("side", "head_dim"), [("key", 128), ("value", 256)])
 def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
     """Runs of 12 bytes at even addresses, the last of which ends two bytes before its block does."""
