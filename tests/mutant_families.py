@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from kernels import with_tile
 from layouts import layout_of
 
+from tqgen import emit
 from tqgen.layout import Layout
 from tqgen.lower import lower
 from tqgen.plan import ModulePlan
@@ -35,7 +37,13 @@ class Family:
 
     @functools.cached_property
     def plan(self) -> ModulePlan:
-        return lower(self.layout, "mutant.yaml")
+        """With sizes at which launches choose that cells reach."""
+        return with_tile(lower(self.layout, "mutant.yaml"), "small")
+
+    @functools.cached_property
+    def right(self) -> str:
+        """The text of the module that is right."""
+        return emit.draft(self.plan)
 
 
 FAMILIES = {

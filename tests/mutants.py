@@ -11,6 +11,7 @@ import ast
 import contextlib
 import copy
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 
 from tqgen import emit
 from tqgen.plan import ModulePlan
+from tqgen.verify import LAUNCHERS
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,16 @@ SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile",
 SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "exponent_limit", "query_chunk"}
 
 
-def plan_mutants(plan: ModulePlan) -> Iterator[Mutant]:
-    """A mutant for every fault of every leaf of a plan that changes the module; equal texts once."""
+def plan_mutants(plan: ModulePlan, wanted: Collection[str] | None = None) -> Iterator[Mutant]:
+    """A mutant for every fault of every leaf of a plan that changes the module; equal texts once.
+
+    With `wanted` those of these names alone.
+    """
     seen = {emit.draft(plan)}
     for path, value, put, values in _leaves(plan, ""):
         for what, changed in _assembly_faults(value) if path.endswith(".assembly") else _faults(value):
-            if isinstance(value, str) and _same_index(value, changed, values):
+            is_wanted = wanted is None or f"plan.{path}: {what}" in wanted
+            if not is_wanted or (isinstance(value, str) and _same_index(value, changed, values)):
                 continue
             try:
                 text = emit.draft(put(changed))
@@ -96,13 +102,49 @@ def _same_index(one: str, other: str, size: int) -> bool:
     return False
 
 
-def code_of(text: str) -> str:
-    """A module's text without what is not run: comments and the texts of functions."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and _is_text(node.body[0]):
-            node.body[0] = ast.Pass()
-    return ast.unparse(tree)
+def _statements(text: str) -> dict[str, ast.stmt]:
+    """The statements of a module by what they define, without comments and texts; what defines nothing by number."""
+    found = {}
+    for number, node in enumerate(ast.parse(text).body):
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and _is_text(inner.body[0]):
+                inner.body[0] = ast.Pass()
+        defines = node.targets[0] if isinstance(node, ast.Assign) else node
+        found[str(getattr(defines, "name", getattr(defines, "id", number)))] = node
+    return {name: node for name, node in found.items() if not _is_text(node)}
+
+
+@functools.lru_cache(maxsize=4)  # the right text, and one mutant
+def code_of(text: str) -> dict[str, str]:
+    """What is run of a module: its statements, by what they define."""
+    return {name: ast.dump(node) for name, node in _statements(text).items()}
+
+
+@functools.lru_cache(maxsize=2)
+def _read_by(text: str) -> dict[str, set[str]]:
+    """For each launcher what it reads, calls and launches, itself and through what it calls."""
+    names = {
+        defined: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        for defined, node in _statements(text).items()
+    }
+    read = {}
+    for launcher in LAUNCHERS:
+        found: set[str] = set()
+        todo = {launcher} & names.keys()
+        while todo:
+            found |= todo
+            todo = {name for one in todo for name in names[one]} & names.keys() - found
+        read[launcher] = found
+    return read
+
+
+def launchers_of(right: str, mutant: str) -> tuple[str, ...]:
+    """The launchers that run what a mutant has otherwise than the right text; all where nothing says which do."""
+    ours, theirs = code_of(right), code_of(mutant)
+    changed = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    found = tuple(one for one, read in _read_by(right).items() if changed & read)
+    # what no launcher reads is what a module says of itself, or what helps to call one
+    return found or LAUNCHERS
 
 
 NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e-?\d+)?)(?![\w.])")
@@ -179,7 +221,7 @@ NO_FAULT = {"num_warps", "num_stages", "enable_fp_fusion", "STAGES", "USE_PTX", 
 def text_mutants(text: str, wanted: Collection[str] | None = None) -> Iterator[Mutant]:
     """A mutant for every fault of every statement of the kernels, and of the launches in the launchers.
 
-    With `wanted` those of these names alone, which is much quicker.
+    With `wanted` those of these names alone.
     """
     body = ast.parse(text).body
     pieces = [ast.unparse(node) for node in body]

@@ -7,9 +7,10 @@ This is what shows that the matrix can see. The sample of `mutants.json` is run 
 import pytest
 from mutant_data import explained, is_other_code, load, mutants_of
 from mutant_families import FAMILIES
-from mutant_trial import QUICK, load_mutant, ordered, who_sees
+from mutant_trial import CALLS, CELL, QUICK, load_mutant, ordered, who_sees
+from mutants import launchers_of
 
-from tqgen import emit, verify
+from tqgen import verify
 from tqgen.verify import attention
 
 SAMPLE = 20  # of a family, at most
@@ -35,7 +36,7 @@ def unseen(name, mutants):
         module = load_mutant(mutant) if is_other_code(family, mutant) else None
         if module is None:
             continue
-        if who_sees(layout, module, cells, mutant.where):
+        if who_sees(layout, module, cells, launchers_of(family.right, mutant.text)):
             seen += 1
         else:
             missed.append(mutant.name)
@@ -51,10 +52,7 @@ def test_the_sample_is_seen(name, turn, tally):
     missed, seen, _ = unseen(name, found)
     assert not missed, f"no cell of {FAMILIES[name]} sees\n" + "\n".join(missed)
     of_these = {SEEN: seen, GONE: len(wanted) - len(found)}
-    notes = [
-        f"drawn of {name}: {len(drawn['seen']) + len(drawn['explained'])} of {drawn['of']:,}, "
-        f"{len(drawn['seen'])} seen, and {len(drawn['explained'])} change nothing, as mutants.json explains"
-    ]
+    notes = [f"drawn of {name}: {len(drawn['seen'])} that are seen, of {drawn['of']:,} mutants"]
     values = {"family": name, "kind": {"plan" if one.startswith("plan.") else "text" for one in wanted}}
     wanted_values = {"family": list(FAMILIES), "kind": ("plan", "text")}
     tally("mutants", cells=seen, values=values, wanted=wanted_values, of_these=of_these, notes=notes)
@@ -68,15 +66,25 @@ def test_the_sample_is_still_there():
     assert set(load()["drawn"]) == set(FAMILIES)
 
 
-@pytest.mark.parametrize("where", ["", "plan.attention"])
+@pytest.mark.parametrize("launchers", [verify.LAUNCHERS, ("decode_attention",)], ids=["all", "attention"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_right_module_passes(name, where):
+def test_a_right_module_passes(name, launchers):
     """What is seen in a mutant is its fault, also where attention is run first, in more than one form."""
     family = FAMILIES[name]
-    module = verify.load_module("right", emit.draft(family.plan))
+    module = verify.load_module("right", family.right)
     cells = ordered(family.layout)
-    cells = [cell for cell in cells if cell.places in attention.PLACES][:1] if where else cells[:QUICK]
-    assert who_sees(family.layout, module, cells, where) == ""
+    cells = cells[:QUICK] if "store" in launchers else [cell for cell in cells if attention.is_for(cell)][:2]
+    assert who_sees(family.layout, module, cells, launchers) == ""
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_calls_take_the_kernel_that_they_are_for(number, monkeypatch):
+    kernel = "_decode_few_kernel" if number < 2 else "_decode_kernel"
+    family = FAMILIES["soa"]
+    module = verify.load_module("called", family.right)
+    monkeypatch.setattr(module, kernel, None)
+    with pytest.raises(TypeError, match="NoneType"):
+        attention.attend(family.layout, module, CELL, verify.device(), CALLS[number][1])
 
 
 @pytest.mark.exhaustive

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -115,14 +115,24 @@ def cells_of(layout: Layout) -> tuple[Cell, ...]:
 
 
 def verify_module(
-    layout: Layout, module: ModuleType, cells: Iterable[Cell], where: torch.device, large_rows: int
+    layout: Layout,
+    module: ModuleType,
+    cells: Iterable[Cell],
+    where: torch.device,
+    large_rows: int,
+    launchers: Collection[str] = LAUNCHERS,
 ) -> Iterator[list[Outcome]]:
-    """Run every cell; yields the outcomes of each. `large_rows` as `ModulePlan.store_large_rows`."""
+    """Run every cell; yields the outcomes of each. `large_rows` as `ModulePlan.store_large_rows`.
+
+    With `launchers` those alone, and the store that fills the cache for them.
+    """
     for cell in cells:
-        yield _cell(layout, module, cell, where, large_rows)
+        yield _cell(layout, module, cell, where, large_rows, launchers)
 
 
-def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, large_rows: int) -> list[Outcome]:
+def _cell(
+    layout: Layout, module: ModuleType, cell: Cell, where: torch.device, large_rows: int, launchers: Collection[str]
+) -> list[Outcome]:
     reason = misfit(layout, cell.block_size, cell.num_kv_heads)
     if reason:
         return [_refusal(module, cell, where, reason)]
@@ -133,16 +143,18 @@ def _cell(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, l
         if cell.places != "far":
             raise
         return [Outcome(cell, "store", not_run=f"no memory for blocks this far apart ({_first_line(error)})")]
-    outcomes = [_guarded(cell, "store", lambda: _store(layout, module, cell, inputs, cache))]
-    if not outcomes[0].error:
+    outcomes = []
+    if "store" in launchers or "unpack" in launchers:
+        outcomes.append(_guarded(cell, "store", lambda: _store(layout, module, cell, inputs, cache)))
+    if "unpack" in launchers and not outcomes[0].error:
         outcomes.append(_guarded(cell, "unpack", lambda: _unpack(layout, module, cell, inputs, cache)))
         if cell.places in sequences.PLACES:
             read = lambda: sequences.unpack(layout, module, cell, cache, inputs.run_time)  # noqa: E731
             outcomes.append(_guarded(cell, "unpack", read))
-    if hasattr(module, "rotate_attention_output") and cell.places != "many":
+    if "rotate_attention_output" in launchers and hasattr(module, "rotate_attention_output") and cell.places != "many":
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
         outcomes.append(_guarded(cell, "rotate_attention_output", work))
-    if hasattr(module, "decode_attention") and attention.is_for(cell):
+    if "decode_attention" in launchers and hasattr(module, "decode_attention") and attention.is_for(cell):
         outcomes.append(_guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where)))
     return outcomes
 
