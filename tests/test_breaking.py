@@ -230,6 +230,24 @@ def test_no_git(folder, capsys, monkeypatch):
 # breaking, against a folder
 
 
+def test_commands_can_be_copied(folder, capsys):
+    shutil.copytree(folder / "specs", folder / "as it was")
+    edit(folder, "bits: 4, group", "bits: 5, group")
+    _, found = breaking(capsys, "specs", "--against", "as it was", expect=1)
+    assert "`cp 'as it was/mine.yaml' specs/mine.yaml`" in found["TQ5201"]["help"]
+
+
+def test_a_folder_that_cannot_be_read(folder, capsys, monkeypatch):
+    (folder / "kept").mkdir()
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    _, found = breaking(capsys, "specs/mine.yaml", "--against", "kept", expect=2)
+    assert found["TQ4109"]["message"] == "`kept` cannot be read: permission denied"
+
+
 def test_a_folder_of_specs(folder, capsys):
     shutil.copytree(folder / "specs", folder / "kept")
     edit(folder, "bits: 4, group", "bits: 5, group")

@@ -399,6 +399,23 @@ def test_a_full_disk():
     assert done.stderr == "error[TQ4105]: the output cannot be written: no space left on device\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    ("redirection", "argument", "status"),
+    [
+        (">&-", "mse3_v4", 0),
+        (">&-", "none_of_them", 2),
+        ("2>&-", "none_of_them", 2),
+        ("2>/dev/full", "none_of_them", 2),
+        (">/dev/full 2>/dev/full", "mse3_v4", 2),
+    ],
+)
+def test_streams_that_take_nothing(redirection, argument, status):
+    command = f"{sys.executable} -m tqgen check {argument} {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == status and "Traceback" not in done.stderr
+
+
 def test_text_that_the_terminal_cannot_show(folder):
     (folder / "mine.yaml").write_text(SPEC.replace("Four bits", "Quatre bits \u00e0 la fois"), encoding="utf-8")
     done = tqgen("show", "mine.yaml", env={"PYTHONIOENCODING": "ascii"})

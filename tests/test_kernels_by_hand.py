@@ -570,3 +570,22 @@ def test_blocks_may_be_large(sides, order, monkeypatch):
             for cache, table, length in ((small, small_table, tokens), (large, large_table, block_size))
         ]
         assert results[0].isfinite().all() and torch.equal(*results)
+
+
+# views of queries
+
+
+def test_queries_of_any_view():
+    """Of axes of one element, and of tensors of none, a stride says nothing."""
+    made, where = kernels(MSE4, {"codec": "uniform", "bits": 4}, head_dim=64), device()
+    cache, (key, value) = filled(made, 1, 16, 2), torch.randn(2, 3, 2, 64, device=where)
+    made.module.store(key, value, cache, torch.arange(3, device=where))
+    table, lengths = (torch.full(shape, n, dtype=torch.int32, device=where) for shape, n in (((2, 1), 0), ((2,), 3)))
+    fused = torch.randn(2, 1, 12 * 64, device=where)
+    query = fused.as_strided((2, 1, 4, 64), (12 * 64, 64, 64, 1))
+    result = made.module.decode_attention(query, cache, table, lengths)
+    assert torch.equal(result, made.module.decode_attention(query.contiguous(), cache, table, lengths))
+    none = torch.empty(0, 4, 64, device=where).as_strided((0, 4, 64), (0, 0, 0))
+    assert made.module.decode_attention(none, cache, table[:0], lengths[:0]).shape == (0, 4, 64)
+    none = query.as_strided((2, 0, 4, 64), (0, 0, 0, 0))
+    assert made.module.decode_attention(none, cache, table, lengths).shape == (2, 0, 4, 64)

@@ -24,6 +24,12 @@ def refused(capsys, *arguments):
     return json.loads(line)
 
 
+def test_the_command_for_a_schema_can_be_copied(folder, capsys):
+    (folder / "my specs").mkdir()
+    assert run(["new", "mine", "-o", "my specs"]) == 0
+    assert "`tqgen schema -o 'my specs/tqgen.schema.json'`" in capsys.readouterr().out
+
+
 def test_a_spec_to_start_from(folder, capsys):
     assert run(["new", "mine"]) == 0
     out = capsys.readouterr().out

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from random_specs import spec_texts
 
 from tqgen.codecs import CODECS
+from tqgen.diagnostics import SpecError
 from tqgen.layout.resolve import resolve
 from tqgen.spec import Spec, dump_spec, json_schema, load_spec, parse_spec, scalars
 from tqgen.spec.expand import expand
+from tqgen.spec.models import IMPORTED
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = sorted((ROOT / "specs").glob("*.yaml"))
@@ -264,3 +266,34 @@ def test_the_front_end_imports_nothing_heavy():
     modules = set(ast.literal_eval(found.stdout))
     assert "tqgen.layout.resolve" in modules
     assert not modules & {"torch", "triton", "numpy", "black", "jinja2", "typer"}
+
+
+def test_names_of_modules_that_a_generated_one_imports_are_refused():
+    found = set()
+    for path in sorted((ROOT / "generated").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).partition(".")[0])
+    assert found == set(IMPORTED)
+    for name in sorted(found):
+        with pytest.raises(SpecError, match=f"a module called `{name}` would hide another"):
+            parse_spec(SIMPLE.replace("simple", name), "one.yaml")
+
+
+def test_the_smallest_floor_can_be_typed_back():
+    with pytest.raises(SpecError) as refused:
+        parse_spec(SIMPLE.replace("bits: 4}", "bits: 4, scale_floor: 0}"), "one.yaml")
+    said = re.search(r"must be (\S+)\.\.1", str(refused.value))
+    assert said and parse_spec(SIMPLE.replace("bits: 4}", f"bits: 4, scale_floor: {said[1]}}}"), "one.yaml")
+
+
+@pytest.mark.parametrize(
+    ("stem", "help"), [("a-b", "rename the file"), ("torch", "rename the file"), ("b", "write `name: b`")]
+)
+def test_only_names_that_can_be_given_are_suggested(tmp_path, stem, help):
+    path = tmp_path / f"{stem}.yaml"
+    path.write_text(SIMPLE)
+    with pytest.raises(SpecError, match=f"help: {help}"):
+        load_spec(path)

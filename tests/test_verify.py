@@ -97,7 +97,15 @@ def test_an_id_is_read_back_as_its_cell():
     for cell in cells.matrix():
         assert Cell.parse(cell.id) == cell
     assert Cell.parse(Cell().id.replace("b16", "b7")).block_size == 7
-    for wrong in ("", "x", Cell().id.replace("b16", "b0"), Cell().id.replace("bf16-", "fp8-"), Cell().id + "-more"):
+    odd = [Cell().id.replace("b16", size) for size in ("b²", "b٣", "b999999999999", "b100000", "b1_0")]
+    for wrong in (
+        "",
+        "x",
+        Cell().id.replace("b16", "b0"),
+        Cell().id.replace("bf16-", "fp8-"),
+        Cell().id + "-more",
+        *odd,
+    ):
         with pytest.raises(ValueError, match="cell"):
             Cell.parse(wrong)
 

@@ -59,6 +59,7 @@ def _help_for(error: Any) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; the exit status: 0 clean, 1 findings, 2 usage."""
+    _open_streams()
     console.reset()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -69,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         return status
     except SpecError as error:
         _flush_quietly()
-        console.report(error.diagnostics)
+        _report(error.diagnostics)
         return status_of(error.diagnostics)
     except BrokenPipeError:
         # the reader has gone, as `head` does: stop as other tools do, and keep the interpreter from complaining
@@ -80,8 +81,26 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if sys.stdout.closed or not error.errno:
             raise
-        console.report([Diagnostic("TQ4105", f"the output cannot be written: {(error.strerror or '').lower()}")])
+        _report([Diagnostic("TQ4105", f"the output cannot be written: {(error.strerror or '').lower()}")])
         return USAGE
+
+
+def _open_streams() -> None:
+    """Streams that were closed before the start lead nowhere, instead of to the next file that is opened."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as Python runs
+
+
+def _report(diagnostics: Sequence[Diagnostic]) -> None:
+    """Report what is wrong; where that cannot be written either, the exit status alone says it."""
+    try:
+        console.report(diagnostics)
+        sys.stderr.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _flush_quietly() -> None:

@@ -170,9 +170,11 @@ def bench(
             help="Sequences and their tokens that are attended to, as 32x8192; default five such sizes.",
         ),
     ] = None,
-    heads: Annotated[int, typer.Option(metavar="N", min=1, help="KV heads.")] = 8,
-    query_heads: Annotated[int, typer.Option(metavar="N", min=1, help="Query heads, a multiple of the KV heads.")] = 32,
-    block_size: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens in a block.")] = 16,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="KV heads.")] = 8,
+    query_heads: Annotated[
+        int, typer.Option(metavar="N", min=1, max=16384, help="Query heads, a multiple of the KV heads.")
+    ] = 32,
+    block_size: Annotated[int, typer.Option(metavar="N", min=1, max=65536, help="Tokens in a block.")] = 16,
     dtype: Annotated[str, typer.Option(metavar="fp16|bf16|fp32", help="Of inputs and outputs.")] = "bf16",
     as_json: AsJson = False,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the measurements into an SVG file.")] = None,

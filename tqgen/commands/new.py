@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from tqgen.commands import usage
@@ -37,7 +38,8 @@ def new(name: str, key: Choice, value: Choice, arrangement: str, head_dim: int, 
         raise UsageError("TQ4104", f"the file cannot be written: {reason}", file=str(path)) from None
     print(f"{path}: written, {layout.slot_bytes} bytes for one token and head")
     if not has_schema:
-        print(f"for completion in editors, run `tqgen schema -o {folder / NAME}` and begin the spec with `{MODELINE}`")
+        command = shlex.join(["tqgen", "schema", "-o", str(folder / NAME)])
+        print(f"for completion in editors, run `{command}` and begin the spec with `{MODELINE}`")
     return usage.CLEAN
 
 

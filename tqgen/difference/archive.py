@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class Revision:
 
     def restore(self, path: Path) -> str:
         """A command that brings the file back."""
-        return f"git checkout {self.name} -- {path}"
+        return shlex.join(["git", "checkout", self.name, "--", str(path)])
 
     def check(self, folder: Path) -> None:
         """ArchiveError where the repository around `folder` has no such commit."""
@@ -50,7 +51,8 @@ class Revision:
         try:
             done = subprocess.run(command, capture_output=True, check=False)
         except OSError as error:
-            raise ArchiveError(f"`{self.name}` is no folder, and git cannot be run: {error.strerror}".lower()) from None
+            reason = (error.strerror or "").lower()
+            raise ArchiveError(f"`{self.name}` is no folder, and git cannot be run: {reason}") from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
             raise ArchiveError(f"`{self.name}` is no folder, and git says: {said[0].removeprefix('fatal: ')}")
@@ -65,7 +67,10 @@ class Folder:
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The files that are kept."""
-        return tuple(sorted(path.name for path in self.folder.iterdir() if path.is_file()))
+        try:
+            return tuple(sorted(path.name for path in self.folder.iterdir() if path.is_file()))
+        except OSError as error:
+            raise ArchiveError(f"`{self.folder}` cannot be read: {(error.strerror or '').lower()}") from None
 
     def read(self, path: Path) -> str | None:
         """The text of the file of this name; None where there is none."""
@@ -81,7 +86,7 @@ class Folder:
 
     def restore(self, path: Path) -> str:
         """A command that brings the file back."""
-        return f"cp {self.folder / path.name} {path}"
+        return shlex.join(["cp", str(self.folder / path.name), str(path)])
 
     def check(self, folder: Path) -> None:
         """ArchiveError where the kept folder has nothing to compare with: everything would be new."""

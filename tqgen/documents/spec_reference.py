@@ -12,6 +12,7 @@ from tqgen.codecs import CODECS
 from tqgen.codecs.base import SideParameters
 from tqgen.documents.markdown import page, table
 from tqgen.emit import environment
+from tqgen.numerics.literals import plain
 from tqgen.spec import json_schema, load_spec
 from tqgen.spec.dump import to_yaml
 from tqgen.spec.expand import expand
@@ -161,11 +162,11 @@ def _referred(model: str) -> str:
 
 
 def _range(about: Mapping[str, Any]) -> str:
-    low, high = about.get("minimum"), about.get("maximum")
+    low, high = about["minimum"], about.get("maximum")
     kind = "a whole number" if about["type"] == "integer" else "a number"
     if high is None:
-        return f"{kind}, at least {low:g}"
-    return f"{low:g} to {high:g}"
+        return f"{kind}, at least {plain(low)}"
+    return f"{plain(low)} to {plain(high)}"
 
 
 def _meaning(about: Mapping[str, Any]) -> str:

@@ -11,6 +11,12 @@ def as_fp32(value: float) -> float:
     return rounded
 
 
+def plain(value: float) -> str:
+    """A number as people write it, which reads back as the same one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def fp32(value: float) -> str:
     """The shortest decimal that reads back as the fp32 number nearest to `value`; as fp64 it reads as another one."""
     rounded = as_fp32(value)

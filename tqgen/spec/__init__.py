@@ -12,7 +12,7 @@ from tqgen.spec.document import Document, parse_mapping
 from tqgen.spec.dump import to_yaml
 from tqgen.spec.expand import expand
 from tqgen.spec.json_schema import json_schema
-from tqgen.spec.models import Origin, Spec
+from tqgen.spec.models import Origin, Spec, is_module_name
 from tqgen.spec.overrides import apply_overrides, without_doubles
 from tqgen.spec.schema_errors import empty_values, translate
 from tqgen.spec.source import Source, read_file
@@ -57,7 +57,9 @@ def _stem_problems(document: Document, stem: str) -> list[Diagnostic]:
     if not isinstance(name, str) or name == stem:
         return []
     message = f"the name is `{name}`, but the file is `{stem}.yaml`"
-    help = f"write `name: {stem}`, or rename the file"
+    help = f"rename the file to `{name}.yaml`"
+    if is_module_name(stem):
+        help = f"write `name: {stem}`, or {help}"
     return [Diagnostic("TQ2008", message, document.place(("name",)), help=help)]
 
 

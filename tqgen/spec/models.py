@@ -25,7 +25,8 @@ MAX_ALIGNMENT = 4096
 MAX_BYTES = 65536  # of a slot or a reserved stretch, so that a mistyped number is found here
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IMPORTED = ("torch", "triton")  # by every generated module
+# What generated modules import.
+IMPORTED = ("contextlib", "dataclasses", "functools", "math", "numbers", "torch", "triton", "warnings")
 
 
 def _power_of_two(value: int) -> int:
@@ -40,10 +41,18 @@ def _identifier(value: str) -> str:
     return value
 
 
+def is_module_name(value: str) -> bool:
+    """Whether a spec may have this name."""
+    try:
+        return _module_name(value) == value
+    except PydanticCustomError:
+        return False
+
+
 def _module_name(value: str) -> str:
     if len(value) > MAX_NAME:
         raise PydanticCustomError("long_name", "too long")
-    if value in _IMPORTED or value.startswith("__"):
+    if value in IMPORTED or value.startswith("__"):
         raise PydanticCustomError("module_name", "hides a module")
     return _identifier(value)
 

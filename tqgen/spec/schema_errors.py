@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import Stored
 from tqgen.diagnostics import Diagnostic, cut, did_you_mean, listed
+from tqgen.numerics.literals import plain
 from tqgen.spec import hints, scalars
 from tqgen.spec.document import Document, NodePath, dotted
 from tqgen.spec.locations import choices_of, is_tag, model_and_field, model_in
@@ -265,7 +266,7 @@ class _Problem:
         low = self.context.get("ge", low)
         high = self.context.get("le", high)
         if low is not None and high is not None:
-            return self._range_message(f"{low:g}..{high:g}")
+            return self._range_message(f"{plain(low)}..{plain(high)}")
         return self._range_message(f"at least {low}" if high is None else f"at most {high}")
 
     def _range_message(self, wanted: str) -> Diagnostic:

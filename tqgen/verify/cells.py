@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ AXES: dict[str, tuple[str, ...]] = {
 # Places that no combination of axes gives: no token at all; blocks so far apart that their offsets exceed 32 bits; so
 # many tokens that the store is launched with its large tiles.
 SPECIAL_PLACES = ("none", "far", "many")
+# Of a cell that somebody names: some blocks of so many, and what is compared with them, fit in memory.
+MOST_IN_BLOCK = 2**17
+MOST_DIGITS = 6
 # Pairs that need not be covered: the bytes in the cache are all that unpacking sees of the inputs, so its two axes meet
 # the axes of the cache in full, and the patterns of the inputs only as it happens.
 UNRELATED = frozenset({("pattern", "space"), ("pattern", "out"), ("inputs", "space"), ("inputs", "out")})
@@ -75,10 +79,13 @@ class Cell:
             raise ValueError(f"a cell has {len(AXES)} parts, as `{Cell().id}`; this has {len(values)}")
         for (axis, choices), value in zip(AXES.items(), values, strict=True):
             special = SPECIAL_PLACES if axis == "places" else ()
-            is_size = axis in {"block", "heads"} and value[:1] == choices[0][0] and value[1:].isdigit()
+            is_size = axis in {"block", "heads"} and re.fullmatch(f"{choices[0][0]}[0-9]{{1,{MOST_DIGITS}}}", value)
             if value not in (*choices, *special) and not (is_size and int(value[1:]) > 0):
                 raise ValueError(f"`{value}` is no {axis} of a cell; expected one of {', '.join((*choices, *special))}")
-        return Cell(*values)
+        cell = Cell(*values)
+        if cell.block_size * cell.num_kv_heads > MOST_IN_BLOCK:
+            raise ValueError(f"a block of a cell has at most {MOST_IN_BLOCK:,} tokens times heads")
+        return cell
 
 
 Value = tuple[str, str]  # an axis and one of its values
