@@ -193,12 +193,25 @@ def test_an_old_spec_that_was_never_right(repository, capsys):
     edit(repository, "bits: 4, group", "bits: 44, group")
     git("commit", "-qam", "wrong, with a module")
     edit(repository, "bits: 44, group", "bits: 4, group")
-    out, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
+    _, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
     assert found["TQ2005"]["file"] == "HEAD:specs/mine.yaml"
     git("rm", "-q", "--cached", "generated/mine.py")
     git("commit", "-qm", "wrong, without a module")
-    out, found = breaking(capsys, "specs", "--against", "HEAD", expect=0)
-    assert out == "2 layouts: 1 as in HEAD, 1 new\n"
+    _, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
+    assert set(found) == {"TQ2005", "TQ5206"} and found["TQ5206"]["file"] == "specs/mine.yaml"
+
+
+@needs_git
+def test_a_spec_that_is_a_link(repository, capsys):
+    (repository / "specs" / "mine.yaml").rename(repository / "real.yaml")
+    (repository / "specs" / "mine.yaml").symlink_to("../real.yaml")
+    git("add", ".")
+    git("commit", "-qm", "a link")
+    out, _ = breaking(capsys, "specs", "--against", "HEAD", expect=0)
+    assert out == "2 layouts: 2 as in HEAD\n"
+    (repository / "real.yaml").write_text((repository / "real.yaml").read_text().replace("soa", "aos"))
+    _, found = breaking(capsys, "specs", "--against", "HEAD", expect=1)
+    assert set(found) == {"TQ5201"}
 
 
 @needs_git

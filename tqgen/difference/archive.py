@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+LINK = "120000 "  # how git lists a symbolic link, whose text is where it leads
 
 
 class ArchiveError(Exception):
@@ -28,7 +31,11 @@ class Revision:
         """The text of the file; None where there was none."""
         if path.name not in self.names(path.parent):
             return None
-        return self._git(path.parent, "cat-file", "blob", f"{self.name}:./{path.name}")
+        text = self._git(path.parent, "cat-file", "blob", f"{self.name}:./{path.name}")
+        if not self._git(path.parent, "ls-tree", self.name, f"./{path.name}").startswith(LINK):
+            return text
+        target = Path(os.path.normpath(path.parent / text))
+        return None if target == path else self.read(target)
 
     def label(self, path: Path) -> str:
         """How a diagnostic names the file."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqgen import seal
 from tqgen.compiler import Compiled, compile_parsed
-from tqgen.diagnostics import SpecError
+from tqgen.diagnostics import Diagnostic, Place, SpecError
 from tqgen.difference import Change, interface
 from tqgen.difference.archive import Archive
 from tqgen.difference.versions import Version, changes, version_of
@@ -45,12 +45,12 @@ class Verdict:
 def verdict(path: Path, new: Compiled, module: Path, against: Archive) -> Verdict:
     """Compare a spec and the module that belongs to it with their earlier versions.
 
-    SpecError where the old spec gave a module, but is none that this compiler takes. An old spec without a module that
-    is wrong was never in use. ArchiveError where the archive cannot be read.
+    SpecError where the old spec is none that this compiler takes: caches may be in use that nothing tells of.
+    ArchiveError where the archive cannot be read.
     """
     old_module = against.read(module)
     old_module = old_module if old_module and seal.is_sealed(old_module) else None
-    old = _old(path, new, against, strict=old_module is not None)
+    old = _old(path, new, against)
     if old is None and old_module is None:
         return Verdict(new.name, path, Status.NEW, new=new)
     recorded = interface.recorded_id(old_module) if old_module else None
@@ -62,7 +62,7 @@ def verdict(path: Path, new: Compiled, module: Path, against: Archive) -> Verdic
     return Verdict(new.name, path, status, found, old.spec if old else None, new, drifted)
 
 
-def _old(path: Path, new: Compiled, against: Archive, *, strict: bool) -> Compiled | None:
+def _old(path: Path, new: Compiled, against: Archive) -> Compiled | None:
     """The earlier spec, compiled now. Where its text is the same, so is what becomes of it."""
     text = against.read(path)
     if text is None:
@@ -71,10 +71,11 @@ def _old(path: Path, new: Compiled, against: Archive, *, strict: bool) -> Compil
         return new
     try:
         return compile_parsed(parse_spec(text, against.label(path)), path.name)
-    except SpecError:
-        if strict:
-            raise
-        return None
+    except SpecError as error:
+        message = f"`{new.name}` cannot be compared: this compiler refuses the spec that it had"
+        help = "give the new layout a name of its own, unless no cache was ever written with the old one"
+        found = Diagnostic("TQ5206", message, Place(str(path)), help=help)
+        raise SpecError([found, *error.diagnostics]) from None
 
 
 def _version(compiled: Compiled, module: str | None) -> Version:
