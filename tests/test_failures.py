@@ -87,4 +87,4 @@ def test_the_command_runs_that_cell(capsys):
     assert command[:2] == ["tqgen", "verify"] and command[-2:] == ["--cell", CELL.id]
     assert run(command[1:]) == 0  # what tqgen compiles is right; only the module above was not
     out, _ = capsys.readouterr()
-    assert CELL.id in out and "1 cells passed, 0 failed" in out
+    assert CELL.id in out and "1 cell passed, 0 failed" in out
