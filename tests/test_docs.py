@@ -142,7 +142,7 @@ def test_the_kernel_of_the_page_can_be_added(tmp_path):
     pytest.importorskip("triton")
     root = tree(tmp_path)
     files, edits = add_what_it_says(ROOT / "docs" / "add-a-kernel.md", root)
-    assert len(files) == 3 and len(edits) == 5
+    assert len(files) == 4 and len(edits) == 5
     (root / "tests" / "conftest.py").write_text(INTERPRETED)
     done = tqgen(root, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_move.py", "-k", "mse3_v4 or none_vmse2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,8 +18,7 @@ from tqgen.lower import ptx
 from tqgen.lower.lanes import codes_per_unit, element_of
 from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
 from tqgen.lower.quads import butterflies
-from tqgen.plan import AttentionSidePlan, FieldPlan, SidePlan
-from tqgen.plan_fragments import FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan
+from tqgen.plan import AttentionSidePlan, FieldPlan, FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan, SidePlan
 
 TOKENS = 32  # of one warp in one step: four for each of 8 threads
 WARPS = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from tqgen.lower.ptx import magnitudes, spread
-from tqgen.plan_quads import RowNumbersPlan
+from tqgen.plan import RowNumbersPlan
 
 ENTRIES = 8  # of a row's table; codes of one bit more have a sign
 TABLE = 4  # registers of a row's table

@@ -6,7 +6,7 @@ from tqgen.codecs.base import KernelConstants
 from tqgen.layout import Rotation, Side
 from tqgen.lower.lanes import MIN_LANES, codes_per_unit, element_of, next_power_of_two
 from tqgen.lower.ptx_rows import row_numbers
-from tqgen.plan_quads import QuadsPlan
+from tqgen.plan import QuadsPlan
 
 QUAD = 4
 # Codes of a unit, by their width: units of 32 bits, or of 24, four of which are three words.

@@ -7,8 +7,7 @@ from tqgen.layout.form import Form
 from tqgen.lower.lanes import Axis, Lanes, Tile, codes_per_unit, fragment_order, next_power_of_two, tile
 from tqgen.lower.quads import quads_plan
 from tqgen.numerics.literals import fp32
-from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
-from tqgen.plan_quads import QuadsPlan
+from tqgen.plan import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, QuadsPlan, RotationPlan, SidePlan
 
 # Elements of the rotation's inner dimension that are multiplied at a time: the factors wait in shared memory, which is
 # 64 KiB on the smallest target. A sign matrix is one bf16 tile, any other matrix is split into three.

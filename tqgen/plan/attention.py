@@ -1,0 +1,102 @@
+"""Attention in a plan: how packed codes become numbers of a tile, and how tiles are dealt out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tqgen.plan.fragments import FragmentPlan
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """Tokens of one tile of attention, and the warps that work on it."""
+
+    tokens: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class AttentionSidePlan:
+    """How attention reads one side: a tile [tokens, size] of fp16 numbers, in which position p means an element.
+
+    A folded side holds bare numbers, and its scale and zero are applied to scores or probabilities. Any other side is
+    decoded first and divided by its largest magnitude.
+    """
+
+    folded: bool
+    why: str
+    raw: tuple[str, ...]  # names of what is loaded for a tile
+    size: int
+    element: str  # source over p
+    mask: str | None  # source over p
+    code: str = ""  # source over p: the code in the row's bytes
+    bits: int = 0
+    code_mask: int = 0
+    per_unit: int = 0
+    units: int = 0
+    words: int = 0
+    source: str = ""  # how units come out of memory: words | shifted | pairs | halves
+    assembly: str = ""
+    constraints: str = ""
+    constants: tuple[int, ...] = ()
+    needs_capability: int = 0
+    order: str = ""  # source over `position`: which code of a unit comes at a position
+    readers: int = 0  # threads that load one row, 16 bytes each
+    chunks: int = 0  # of 8 codes that one of them holds
+    run: int = 0  # of its chunks that stay neighbours in the tile
+    centered_by: int | None = None  # numbers are code - centered_by
+    numbers: tuple[str, ...] = ()
+    format: str = ""
+    scale: str | None = None
+    zero: str | None = None
+    normalised: bool = False
+    squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
+
+    @property
+    def order_text(self) -> str:
+        """A phrase: in which order the numbers of a unit's codes come."""
+        return "in order" if self.order == "position" else "0, 4, 1, 5, 2, 6, 3, 7"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the assembly's fp16 results."""
+        return tuple(f"h{n}" for n in range(self.per_unit))
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the form without assembly takes numbers from a table."""
+        return bool(self.numbers) and self.centered_by is None
+
+    @property
+    def has_operands(self) -> bool:
+        """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
+        return bool(self.constants) or self.looks_up
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Fused decode attention."""
+
+    key: AttentionSidePlan
+    value: AttentionSidePlan
+    tile: TileChoice
+    tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
+    prefetch: bool  # a tile is loaded while the one before it is worked on
+    stages: int  # of the software pipeline over tiles
+    query_chunk: int  # rows of the rotation at a time
+    query_masked: bool
+    exponent_limit: int  # of the power of two that is taken out of a value's scale
+    programs_per_processor: int  # that one holds at once
+    steps_of_a_program: int  # what a program does once takes as long as so many steps of its loop
+    largest_factor: str  # below which scores are multiplied by what a caller gives, and are finite in fp32
+    smallest_softcap: str  # by which fp32 divides scores
+    most_waves: int  # of programs, among which the number of splits is chosen
+    invariant_split: int  # tokens of a split at fixed positions
+    merge_many_rows: int  # query rows from which the merge takes 16 at a time
+    merge_splits: int  # the most splits of one query row that the merge takes at a time
+    invariant_merge: int  # splits at fixed positions that the merge takes at a time, however many there are
+    fragments: FragmentPlan | None  # for few query rows; None: they are worked on like many
+
+    @property
+    def sides(self) -> tuple[tuple[str, AttentionSidePlan], ...]:
+        return (("key", self.key), ("value", self.value))
