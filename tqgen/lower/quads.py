@@ -37,6 +37,7 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         codes=codes,
         steps=codes.bit_length() - 1,
         fill=fill,
+        fill_code=constants.quad_codes[0],
         empty=empty,
         butterflies=butterflies(side.rotation, head_dim),
         parts=parts,

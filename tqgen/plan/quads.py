@@ -35,6 +35,7 @@ class QuadsPlan:
     codes: int  # of a unit
     steps: int  # 2**steps codes
     fill: int  # the unit of a vector that is not finite
+    fill_code: int  # of which it is made
     empty: int  # the unit that decodes to positive numbers, where that of zeros does not; else 0
     butterflies: int  # steps of the Hadamard transform in registers; the others are a product with a 16 x 16 matrix
     parts: int  # of a vector, whose elements take turns in the order of packing; 1: they are packed as they come
