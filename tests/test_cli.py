@@ -356,7 +356,7 @@ def test_explain(capsys):
         ("check m", ["mine.yaml"]),
         ("check sub/", ["sub/inner.yaml"]),
         ("show mine.yaml --stage l", ["layout"]),
-        ("explain TQ520", ["TQ5201", "TQ5202", "TQ5203", "TQ5204", "TQ5205"]),
+        ("explain TQ520", ["TQ5201", "TQ5202", "TQ5203", "TQ5204", "TQ5205", "TQ5206"]),
         ("check /no/such/folder/", []),
     ],
 )
