@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from far_apart import differs, far_buffer
 from kernels import kernels_of
 
 from tqgen.numerics import floats
@@ -467,7 +468,6 @@ def test_quotients_by_small_scales_are_rounded_once(name, exponent, head_dim):
 # far apart
 
 
-FAR = 2**31  # elements from the first to the last of an axis: more than 32 bits count
 FAR_SIDES = {
     "quads": (MSE4, {"codec": "uniform", "bits": 4}, 64),
     "tiles": ({"codec": "uniform", "bits": 4, "center": True}, {"codec": "mse", "bits": 4, "rotation": "matrix"}, 16),
@@ -479,42 +479,13 @@ FAR_SIDES = {
 def test_vectors_may_be_far_apart(sides, axis):
     """Inputs, outputs and queries at distances that 32 bits cannot count; only what is touched takes memory."""
     key, value, head_dim = FAR_SIDES[sides]
-    made, where = kernels(key, value, head_dim=head_dim), device()
+    made = kernels(key, value, head_dim=head_dim)
     assert made.plan.quads == (sides == "quads")
     try:
-        buffer = torch.empty(FAR + 2**17, dtype=torch.float16, device=where)
+        buffer = far_buffer()
     except RuntimeError as error:
         pytest.skip(f"no memory for tensors of 4 GiB: {error}")
-
-    def spread(near, start):
-        strides = list(near.stride())
-        strides[axis] = -(-FAR // (near.shape[axis] - 1) // 16) * 16
-        return buffer.as_strided(near.shape, strides, start).copy_(near)
-
-    near = [torch.randn(3, 3, head_dim, generator=torch.Generator().manual_seed(n)).half().to(where) for n in (1, 2)]
-    arguments = (
-        {"key_center": torch.ones(3, head_dim), "value_rotation": torch.eye(head_dim)} if sides == "tiles" else {}
-    )
-    arguments = {name: one.to(where) for name, one in arguments.items()}
-    slots = torch.arange(3, device=where)
-    caches = [filled(made, 1, 16, 3) for _ in range(2)]
-    made.module.store(*near, caches[0], slots, **arguments)
-    made.module.store(*(spread(one, 4096 * n) for n, one in enumerate(near)), caches[1], slots, **arguments)
-    assert torch.equal(*caches)
-    for space in ("model", "rotated"):
-        out = tuple(spread(0 * one, 4096 * n) for n, one in enumerate(near))
-        expected = made.module.unpack(caches[0], slots, space=space, **arguments)
-        made.module.unpack(caches[0], slots, space=space, out=out, **arguments)
-        assert all(map(torch.equal, out, expected))
-    taken = {name: one for name, one in arguments.items() if name != "key_center"}
-    table, lengths = (torch.full(shape, n, dtype=torch.int32, device=where) for shape, n in (((3, 1), 0), ((3,), 3)))
-    for group in (4, 24):
-        query = torch.randn(3, 3 * group, head_dim, generator=torch.Generator().manual_seed(3)).half().to(where)
-        one, other = (
-            made.module.decode_attention(given, caches[0], table, lengths, **taken)
-            for given in (query, spread(query, 8192))
-        )
-        assert torch.equal(one, other)
+    assert differs(made.layout, made.module, axis, buffer) == ""
 
 
 # large blocks

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tqgen.codecs._groups import group_problems, group_size
 from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
-from tqgen.codecs.uniform import SMALLEST_EXACT_DIVISOR, SMALLEST_FLOOR
+from tqgen.codecs.uniform import SMALLEST_FLOOR, needs_division
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
 
@@ -66,8 +66,8 @@ class Fp8Kernel(KernelConstants):
 
     @property
     def divides(self) -> bool:
-        """Whether codes need a division by the scale: the remainder of a quotient might be a subnormal number."""
-        return float(self.scale_floor) < SMALLEST_EXACT_DIVISOR
+        """Whether codes need a division by the scale."""
+        return needs_division(self.scale_floor)
 
     @property
     def helpers(self) -> tuple[str, ...]:

@@ -60,6 +60,11 @@ SMALLEST_EXACT_QUOTIENT = 2.0**-100
 SMALLEST_EXACT_DIVISOR = 2.0**-62
 
 
+def needs_division(scale_floor: str) -> bool:
+    """Whether quotients by a scale from this literal on are divisions: a remainder might be a subnormal number."""
+    return float(scale_floor) < SMALLEST_EXACT_DIVISOR
+
+
 @dataclass(frozen=True)
 class UniformKernel(KernelConstants):
     """What the macros of `uniform` write; numbers are literals."""
@@ -80,8 +85,8 @@ class UniformKernel(KernelConstants):
 
     @property
     def divides(self) -> bool:
-        """Whether codes need a division by the scale: the remainder of a quotient might be a subnormal number."""
-        return float(self.scale_floor) < SMALLEST_EXACT_DIVISOR
+        """Whether codes need a division by the scale."""
+        return needs_division(self.scale_floor)
 
     def step_of(self, extent: str) -> str:
         """Source of extent / steps, correctly rounded wherever that is not below the floor of scales."""

@@ -15,9 +15,9 @@ import math
 
 from tqgen.layout import Field, Layout, Side
 from tqgen.lower import ptx
-from tqgen.lower.lanes import codes_per_unit, element_of
+from tqgen.lower.lanes import element_of, parts_of_packing
 from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
-from tqgen.lower.quads import butterflies
+from tqgen.lower.quads import butterflies, rotates_packed
 from tqgen.plan import AttentionSidePlan, FieldPlan, FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan, SidePlan
 
 TOKENS = 32  # of one warp in one step: four for each of 8 threads
@@ -98,15 +98,12 @@ def fragment_plan(
 
 def query_plan(key: Side, expansion: ptx.Expansion) -> QueryPlan | None:
     """None where no row can be rotated within the four threads that hold it."""
-    rotation = key.rotation
-    bits = key.part("codes").bits
-    parts = codes_per_unit(bits) if key.parameters.packing == "halves" and bits < 8 else 1
-    if rotation.kind == "matrix" or (rotation.is_hadamard and rotation.size < key.head_dim and parts > 1):
+    if key.rotation.kind == "matrix" or not rotates_packed(key):
         return None
     return QueryPlan(
-        parts=parts,
-        butterflies=butterflies(rotation, key.head_dim),
-        signed=rotation.kind == "signed_hadamard",
+        parts=parts_of_packing(key),
+        butterflies=butterflies(key.rotation, key.head_dim),
+        signed=key.rotation.kind == "signed_hadamard",
         unit_order=unit_order(expansion.order),
     )
 

@@ -162,11 +162,15 @@ def codes_per_unit(bits: int) -> int:
     return 8 // math.gcd(8, bits)
 
 
+def parts_of_packing(side: Side) -> int:
+    """Equal parts of a vector whose elements take turns in the order of packing; 1: they are packed as they come."""
+    return codes_per_unit(side.part("codes").bits) if side.parameters.packing == "halves" else 1
+
+
 def element_of(side: Side, code: str) -> str:
     """Source of the element that the code `code`, source of its number in the packed row, belongs to."""
-    bits = side.part("codes").bits
-    if side.parameters.packing != "halves" or bits >= 8:
+    shared = parts_of_packing(side)
+    if shared == 1:
         return code
-    shared = codes_per_unit(bits)
     number = code if code.isidentifier() else f"({code})"
     return f"{number} % {shared} * {side.head_dim // shared} + {number} // {shared}"

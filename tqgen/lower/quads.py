@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tqgen.codecs.base import KernelConstants
 from tqgen.layout import Rotation, Side
-from tqgen.lower.lanes import MIN_LANES, codes_per_unit, element_of, next_power_of_two
+from tqgen.lower.lanes import MIN_LANES, element_of, next_power_of_two, parts_of_packing
 from tqgen.lower.ptx_rows import row_numbers
 from tqgen.plan import QuadsPlan
 
@@ -25,13 +25,12 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
     by_matrix = side.rotation.kind == "matrix"
     if not codes or not fits or not plain or (by_matrix and head_dim > WIDEST_MATRIX):
         return None
-    halves = parameters.packing == "halves"
-    if halves and side.rotation.is_hadamard and side.rotation.size < head_dim:
-        return None  # the bits of an index that are mixed are no neighbours in the order of packing
+    if not rotates_packed(side):
+        return None
     if constants.quad_codes is None:
         return None
     fill, empty = (unit_of(code, bits, codes) for code in constants.quad_codes)
-    parts = codes_per_unit(bits) if halves else 1
+    parts = parts_of_packing(side)
     return QuadsPlan(
         units=head_dim // codes,
         codes=codes,
@@ -45,6 +44,11 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         row_numbers=None if by_matrix or constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
         spread=spread(head_dim, parts),
     )
+
+
+def rotates_packed(side: Side) -> bool:
+    """Whether a Hadamard matrix mixes neighbouring bits of an index in the order of packing, too."""
+    return not side.rotation.is_hadamard or side.rotation.size == side.head_dim or parts_of_packing(side) == 1
 
 
 def butterflies(rotation: Rotation, head_dim: int) -> int:
