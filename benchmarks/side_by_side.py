@@ -29,6 +29,7 @@ from tqgen import manifest, verify  # noqa: E402
 from tqgen.bench import cases, kernels, run, table, timing  # noqa: E402
 from tqgen.bench.cases import Case  # noqa: E402
 from tqgen.compiler import compile_spec  # noqa: E402
+from tqgen.diagnostics import SpecError  # noqa: E402
 from tqgen.layout import Layout  # noqa: E402
 
 SETTING = cases.Setting()
@@ -160,7 +161,13 @@ def main() -> None:
     parser.add_argument("--batches", type=cases.parse_batches, default=BATCHES)
     parser.add_argument("--processes", type=int, default=12)
     options = parser.parse_args()
-    layout = layout_of(options.modules[0], options.spec)
+    for one in options.modules:
+        if not one.path.is_file():
+            parser.error(f"{one.path} is no module: there is no such file")
+    try:
+        layout = layout_of(options.modules[0], options.spec)
+    except SpecError as error:
+        parser.error(f"--spec must name what {options.modules[0].path} was built from: {error.diagnostics[0].message}")
     wanted = [
         case
         for kernel in options.kernel or cases.KERNELS
