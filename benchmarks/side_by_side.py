@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,16 +53,19 @@ class Candidate:
         name, _, path = text.rpartition("=")
         return Candidate(name or Path(path).stem, Path(path))
 
+    def load(self) -> ModuleType:
+        return verify.load_module(self.path.stem, self.path.read_text(encoding="utf-8"))
+
     def subject(self, layout: Layout, device: torch.device) -> kernels.Subject:
-        module = verify.load_module(self.path.stem, self.path.read_text(encoding="utf-8"))
+        module = self.load()
         if module.LAYOUT.layout_id != layout.layout_id:
             raise ValueError(f"{self.path} stores layout {module.LAYOUT.layout_id}, not {layout.layout_id}")
         return kernels.Subject.of(layout, module, SETTING, device)
 
 
 def layout_of(candidate: Candidate, spec: str | None) -> Layout:
-    """The layout that is measured: of a spec, or of the shipped one that the module is named after."""
-    return compile_spec(manifest.locate(spec or candidate.path.stem)).layout
+    """The layout that is measured: of a spec, or of the shipped one whose name the module's layout has."""
+    return compile_spec(manifest.locate(spec or candidate.load().LAYOUT.name)).layout
 
 
 def compile_kernels(candidate: Candidate, layout: Layout, wanted: Sequence[Case]) -> str:
@@ -155,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="OUTPUT_FOLDER")
     parser.add_argument("modules", nargs="+", type=Candidate.parse, metavar="[NAME=]MODULE.py")
-    parser.add_argument("--spec", help="the spec or its name, where no shipped one has the first module's name")
+    parser.add_argument("--spec", help="the spec or its name, where the modules are of none that is shipped")
     parser.add_argument("--kernel", action="append", choices=cases.KERNELS)
     parser.add_argument("--tokens", type=cases.parse_tokens, default=())
     parser.add_argument("--batches", type=cases.parse_batches, default=BATCHES)

@@ -284,7 +284,7 @@ def test_modules_side_by_side_are_compared(name, change, said, tmp_path, monkeyp
     text = baseline.read_text()
     assert change[0] in text
     path.write_text(text.replace(*change, 1))
-    layout, device = side_by_side.layout_of(side_by_side.Candidate.parse(str(baseline)), None), torch.device("cpu")
+    layout, device = side_by_side.layout_of(side_by_side.Candidate.parse(f"old={path}"), None), torch.device("cpu")
     first, other = (side_by_side.Candidate.parse(f"a={one}").subject(layout, device) for one in (baseline, path))
     found = side_by_side.differences(first, other)
     assert found.endswith(said), found
