@@ -56,6 +56,7 @@ class AttentionCalls:
             for what, error, given in bad:
                 yield f"{name}: {what}", error, name, lambda n=name, g=given: self.call(**{n: g})
         yield from self._numbers()
+        yield from self._counts()
         yield from self._starts()
         yield from self._centers()
 
@@ -71,6 +72,7 @@ class AttentionCalls:
             ("one element more", ValueError, self.new(sequences, heads, head_dim + 1)),
             ("every other element", ValueError, self.new(sequences, heads, 2 * head_dim)[..., ::2]),
             ("heads that cannot be shared", ValueError, self.new(sequences, heads + 1, head_dim)),
+            ("no heads", ValueError, self.new(sequences, 0, head_dim)),
             ("one sequence more", ValueError, self.new(sequences + 1, heads, head_dim)),
             ("one sequence more of several", ValueError, self.new(sequences + 1, 2, heads, head_dim)),
             ("sequences of another stride", ValueError, self.new(sequences, 3, heads, head_dim)[:, :2]),
@@ -79,7 +81,12 @@ class AttentionCalls:
 
     def _caches(self) -> Given:
         cache = self.good_arguments["kv_cache"]
-        return [("no tensor", TypeError, cache.tolist()), ("int8", TypeError, cache.view(torch.int8))]
+        return [
+            ("no tensor", TypeError, cache.tolist()),
+            ("int8", TypeError, cache.view(torch.int8)),
+            ("blocks of no token", ValueError, cache[:, :0]),
+            ("no head", ValueError, cache[:, :, :0]),
+        ]
 
     def _integers(self, name: str) -> Given:
         good = self.good_arguments[name]
@@ -170,6 +177,35 @@ class AttentionCalls:
         both = {"num_splits": 2, "batch_invariant": True}
         yield "splits at fixed positions", ValueError, "num_splits", lambda: self.call(**both)
 
+    def _counts(self) -> Iterator[Call]:
+        """Of the functions that say sizes before there are tensors; those with a least of 0 may be of nothing."""
+        functions: list[tuple[Callable[..., Any], dict[str, tuple[int, int]], dict[str, Any]]] = [
+            (
+                self.module.decode_num_splits,
+                {
+                    "num_sequences": (SEQUENCES, 0),
+                    "num_query_heads": (self.heads, 1),
+                    "num_kv_heads": (HEADS, 1),
+                    "max_seq_len": (64, 0),
+                    "queries_per_sequence": (1, 0),
+                },
+                {"device": self.where},
+            ),
+            (
+                self.module.decode_workspace_size,
+                {"num_query_tokens": (SEQUENCES, 0), "num_query_heads": (self.heads, 1), "num_splits": (2, 1)},
+                {},
+            ),
+        ]
+        for function, counts, others in functions:
+            good = {name: count for name, (count, _) in counts.items()} | others
+            for name, (_, least) in counts.items():
+                for wrong, error in ((least - 1, ValueError), (-8, ValueError), (1.5, TypeError), ("2", TypeError)):
+                    call = lambda f=function, g={**good, name: wrong}: f(**g)  # noqa: E731
+                    yield f"{function.__name__}: {name} of {wrong!r}", error, f"{name} must be", call
+        uneven = lambda: self.module.decode_num_splits(1, self.heads + 1, HEADS, 64, self.where)  # noqa: E731
+        yield "decode_num_splits: heads that cannot be shared", ValueError, "num_query_heads", uneven
+
     def _starts(self) -> Iterator[Call]:
         good = torch.arange(SEQUENCES + 1, dtype=torch.int32, device=self.where)
         bad: Given = [
@@ -211,6 +247,12 @@ class AttentionCalls:
         empty = {"block_table": self.good_arguments["block_table"][:, :0]}
         empty["seq_lens"] = torch.zeros_like(self.good_arguments["seq_lens"])
         yield "no block", lambda: self.call(**empty)
+        for none in ({"num_sequences": 0}, {"max_seq_len": 0}, {"queries_per_sequence": 0}):
+            counts = {"num_sequences": SEQUENCES, "max_seq_len": 64, **none}
+            yield f"splits of {none}", lambda counts=counts: self.module.decode_num_splits(
+                num_query_heads=self.heads, num_kv_heads=HEADS, device=self.where, **counts
+            )
+        yield "a workspace of no query", lambda: self.module.decode_workspace_size(0, self.heads, 1)
         yield "no query of any sequence", lambda: self.call(query=self.new(SEQUENCES, 0, self.heads, self.dims[0]))
         options: dict[str, Any] = {"window": 1, "num_splits": 1, "softmax_scale": 1}
         if not (self.layout.key.parameters.center or self.layout.value.parameters.center):

@@ -89,6 +89,8 @@ class Calls:
             ("a slot that is cut off", ValueError, cache[..., : slot - 1]),
             ("slots that do not follow one another", ValueError, larger[..., :slot]),
             ("heads before tokens", ValueError, transposed),
+            ("blocks of no token", ValueError, cache[:, :0]),
+            ("no head", ValueError, cache[:, :, :0]),
             ("blocks that overlap", ValueError, cache.as_strided(cache.shape, (block - 16, HEADS * slot, slot, 1))),
         ]
         for what, error, given in bad:
