@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from numberless import without_numbers
 
 from tqgen.layout import Layout
 from tqgen.verify import device
@@ -55,6 +56,7 @@ class AttentionCalls:
         for name, bad in arguments.items():
             for what, error, given in bad:
                 yield f"{name}: {what}", error, name, lambda n=name, g=given: self.call(**{n: g})
+        yield from self._without_numbers()
         yield from self._numbers()
         yield from self._counts()
         yield from self._starts()
@@ -150,6 +152,20 @@ class AttentionCalls:
             ("every other column", ValueError, self.new(rows, 2 * columns)[:, ::2]),
             ("another device", ValueError, good.to("meta")),
         ]
+
+    def _without_numbers(self) -> Iterator[Call]:
+        tensors = {name: one for name, one in self.good_arguments.items() if isinstance(one, torch.Tensor)}
+        tensors |= {"out": self.new(SEQUENCES, self.heads, self.dims[1]), "workspace": self.new(100_000)}
+        if not (self.layout.key.parameters.center or self.layout.value.parameters.center):
+            tensors["sinks"] = self.new(self.heads)
+        for name, tensor in tensors.items():
+            for what, error, given in without_numbers(tensor):
+                yield f"{name} is {what}", error, name, lambda n=name, g=given: self.call(**{n: g})
+        starts = torch.arange(SEQUENCES + 1, dtype=torch.int32, device=self.where)
+        for what, error, given in without_numbers(starts):
+            yield f"query_start_loc is {what}", error, "query_start_loc", lambda g=given: self.call(
+                query_start_loc=g, max_query_len=1
+            )
 
     def _numbers(self) -> Iterator[Call]:
         for window in (0, -1):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from attention_refusals import AttentionCalls
+from numberless import without_numbers
 
 from tqgen.layout import Layout
 from tqgen.verify import device
@@ -52,6 +53,7 @@ class Calls:
         yield from self._slots()
         yield from self._sequences()
         yield from self._too_many()
+        yield from self._without_numbers()
         for side in self.layout.sides:
             yield from self._vectors(side.name)
             yield from self._outputs(side.name)
@@ -125,6 +127,30 @@ class Calls:
         accepted = set(inspect.signature(self.module.unpack).parameters)
         taken = {name: one for name, one in run_time.items() if name in accepted}
         yield "too many slots", ValueError, "slot_mapping", lambda: self.unpack(**given, **taken)
+
+    def _without_numbers(self) -> Iterator[Call]:
+        table, lengths = torch.zeros(2, 3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)
+        paged = {"slot_mapping": None, "block_table": table.to(self.where), "seq_lens": lengths.to(self.where)}
+        cache = {"kv_cache": self.cache}
+        calls: list[tuple[Callable[..., Any], dict[str, torch.Tensor | None]]] = [
+            (self.store, {**self.vectors, **cache, "slot_mapping": self.slots, **self.run_time}),
+            (self.unpack, {**cache, "slot_mapping": self.slots}),
+            (self.unpack, paged),
+        ]
+        accepted = set(inspect.signature(self.module.unpack).parameters)
+        calls.append((self.unpack, {name: one for name, one in self.run_time.items() if name in accepted}))
+        if hasattr(self.module, "rotate_attention_output"):
+            run_time = {name: one for name, one in self.run_time.items() if name.startswith("value_")}
+            calls.append((self.rotate, {"output": self.vectors["value"], **run_time}))
+        for call, good in calls:
+            for name, tensor in good.items():
+                for what, error, given in [] if tensor is None else without_numbers(tensor):
+                    bad = {**good, name: given}
+                    yield f"{call.__name__}: {name} is {what}", error, name, lambda c=call, b=bad: c(**b)
+        for side in self.layout.sides:
+            for what, error, given in without_numbers(self.vectors[side.name]):
+                pair = tuple({**self.vectors, side.name: given}.values())
+                yield f"out: {side.name} is {what}", error, "out", lambda pair=pair: self.unpack(out=pair)
 
     def _sequences(self) -> Iterator[Call]:
         table = torch.zeros(2, 3, dtype=torch.int32, device=self.where)

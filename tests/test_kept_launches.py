@@ -249,6 +249,15 @@ def test_what_does_not_fit_is_refused_after_what_does(made):
                 for bad in (double, shorter, tensor.tolist(), tensor.to("meta")):
                     with pytest.raises((TypeError, ValueError)):
                         launcher(**{**arguments, argument: bad})
+            if isinstance(tensor, torch.Tensor):  # all that a launch was kept for, but for the sign of what is read
+                with pytest.raises(ValueError, match=rf"{argument}.* resolve_neg\(\)"):
+                    launcher(**{**arguments, argument: torch._neg_view(tensor)})
+        for out in [arguments["out"]] if isinstance(arguments.get("out"), tuple) else []:
+            for at, tensor in enumerate(out):
+                if tensor is not None:
+                    negated = (*out[:at], torch._neg_view(tensor), *out[at + 1 :])
+                    with pytest.raises(ValueError, match=r"out .*resolve_neg\(\)"):
+                        launcher(**{**arguments, "out": negated})
         for option in set(inspect.signature(launcher).parameters) & {"space", "dtype", "num_splits"}:
             with pytest.raises((TypeError, ValueError)):
                 launcher(**{**arguments, option: [0]})
