@@ -73,6 +73,17 @@ def test_sinks_that_exp_cannot_hold():
     assert logarithm[0] == pytest.approx([1000 + math.log(1 + math.e), 3000])
 
 
+@pytest.mark.parametrize("seen", [0, 2])
+def test_sinks_that_are_no_numbers(seen):
+    sinks = np.array([-np.inf, np.inf, np.nan, -3e38])
+    keys = np.zeros((seen, 1, 1))
+    output, logarithm = attend(np.ones((1, 4, 1)), keys, keys + 5.0, 1.0, sinks=sinks)
+    alone = 5.0 if seen else 0.0
+    assert output[0, :, 0] == pytest.approx([alone, np.nan, np.nan, alone], nan_ok=True)
+    least = [math.log(2)] * 2 if seen else [-np.inf, -3e38]
+    assert logarithm[0] == pytest.approx([least[0], np.nan, np.nan, least[1]], nan_ok=True)
+
+
 def test_heads_must_be_grouped_evenly():
     with pytest.raises(ValueError, match="5 query heads"):
         attend(np.zeros((1, 5, 2)), np.zeros((1, 2, 2)), np.zeros((1, 2, 2)), 1.0)

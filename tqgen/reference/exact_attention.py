@@ -22,7 +22,8 @@ def attend(
     those the last `window` where it is given. `sinks` [Hq] are scores of a position without a value.
 
     Returns the output [T, Hq, Dv] and the natural logarithm of the sum of exponentials [T, Hq], sinks included. A query
-    that sees nothing gives zeros, and minus infinity where there is no sink either.
+    that sees nothing gives zeros, and minus infinity where there is no sink either. A sink of minus infinity is none;
+    one that is infinite or NaN leaves no number of its head, also where nothing is seen.
     """
     num_queries, num_heads, _ = query.shape
     num_positions, num_kv_heads, _ = keys.shape
@@ -46,7 +47,8 @@ def attend(
     weights = np.exp(scores - shift[..., None])
     total = weights.sum(-1)
     if sinks is not None:
-        total = total + np.exp(np.asarray(sinks, dtype=np.float64)[:, None] - shift)
+        with np.errstate(invalid="ignore"):  # an infinite sink less itself
+            total = total + np.exp(np.asarray(sinks, dtype=np.float64)[:, None] - shift)
     empty = total == 0
     shares = weights / np.where(empty, 1.0, total)[..., None]
     logarithm = np.where(empty, -np.inf, shift + np.log(np.where(empty, 1.0, total)))
@@ -54,4 +56,5 @@ def attend(
     shares = shares.reshape(num_kv_heads, num_heads // num_kv_heads, num_queries, num_positions)
     seen = visible.any(0)
     output = np.einsum("hgts,shd->thgd", shares[..., seen], values[seen], optimize=True)
-    return output.reshape(num_queries, num_heads, values.shape[-1]), logarithm.T
+    output = output.reshape(num_queries, num_heads, values.shape[-1])
+    return np.where(np.isnan(total.T)[..., None], np.nan, output), logarithm.T
