@@ -93,7 +93,7 @@ def regions(draw, names):
 def spec_texts(draw):
     """The text of a legal spec."""
     head_dim = draw(HEAD_DIMS)
-    data = {"tqgen": 1, "name": "random", "doc": draw(st.sampled_from(["", "a sentence", "a: b # c"]))}
+    data = {"tqgen": 1, "name": "drawn", "doc": draw(st.sampled_from(["", "a sentence", "a: b # c"]))}
     data["head_dim"] = head_dim
     value_dim = draw(st.one_of(st.just(head_dim), HEAD_DIMS))
     key = data["key"] = draw(sides(head_dim))

@@ -147,6 +147,22 @@ def test_two_specs_of_one_name(folder, capsys):
     assert run(["build", "mine.yaml", "./mine.yaml", "-o", "out"]) == 0
 
 
+def test_two_names_that_differ_in_case_alone(folder, capsys):
+    """Many file systems would take their modules for one file."""
+    (folder / "Mine.yaml").write_text(SPEC.replace("name: mine", "name: Mine"))
+    assert run(["build", "mine.yaml", "Mine.yaml", "-o", "out"]) == 2
+    said = capsys.readouterr().err
+    assert "error[TQ4103]: modules `Mine` and `mine` differ in case alone" in said and "Mine.yaml" in said
+    assert not (folder / "out").exists()
+    assert run(["build", "mine.yaml", "-o", "out"]) == 0 and run(["build", "Mine.yaml", "-o", "other"]) == 0
+    capsys.readouterr()
+    for check in ([], ["--check"]):
+        assert run(["build", "Mine.yaml", "-o", "out", *check]) == 2
+        said = capsys.readouterr().err
+        assert "error[TQ4103]: modules `Mine` and `mine` differ in case alone" in said and "out/mine.py" in said
+    assert os.listdir(folder / "out") == ["mine.py"]
+
+
 def test_check_names_every_kind_of_drift(folder, capsys):
     command = ["build", "mine.yaml", "-o", "out"]
     module = folder / "out" / "mine.py"

@@ -37,7 +37,7 @@ def pairs_of_sides(draw):
     head_dim = draw(HEAD_DIMS)
     key = draw(sides(head_dim))
     value = draw(sides(head_dim, may_be_none=key["codec"] != "none"))
-    return {"tqgen": 1, "name": "random", "head_dim": head_dim, "key": key, "value": value}
+    return {"tqgen": 1, "name": "drawn", "head_dim": head_dim, "key": key, "value": value}
 
 
 def numbers(layout, seed):

@@ -17,7 +17,8 @@ from tqgen.diagnostics import SpecError
 from tqgen.layout.resolve import resolve
 from tqgen.spec import Spec, dump_spec, json_schema, load_spec, parse_spec, scalars
 from tqgen.spec.expand import expand
-from tqgen.spec.models import IMPORTED
+from tqgen.spec.models import is_module_name
+from tqgen.spec.taken import OF_OTHER_PYTHONS, TAKEN, free_name
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = sorted((ROOT / "specs").glob("*.yaml"))
@@ -268,18 +269,36 @@ def test_the_front_end_imports_nothing_heavy():
     assert not modules & {"torch", "triton", "numpy", "black", "jinja2", "typer"}
 
 
-def test_names_of_modules_that_a_generated_one_imports_are_refused():
-    found = set()
+def test_names_of_modules_that_others_import_are_refused():
+    """What generated modules import, and what torch, triton and tqgen do: a module beside a script would hide it."""
+    found = {"tqgen", "json", "os", "asyncio", *OF_OTHER_PYTHONS}
     for path in sorted((ROOT / "generated").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add(str(node.module).partition(".")[0])
-    assert found == set(IMPORTED)
+    command = "import sys, torch, triton; print({name.partition('.')[0] for name in sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    # names of `__main__`, and of files by which an environment says where it is
+    found |= {name for name in ast.literal_eval(ran.stdout) if not name.startswith("_")}
+    for line in (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines():
+        if needed := re.match(r'    "([a-z0-9]+)[\w.-]*>=[^;]*",', line):
+            found.add(needed[1])
+    assert {"torch", "typing_extensions", "black", "ruamel"} <= found <= TAKEN
     for name in sorted(found):
-        with pytest.raises(SpecError, match=f"a module called `{name}` would hide another"):
+        with pytest.raises(SpecError, match=f"TQ2007.* a module called `{name}` would hide another"):
             parse_spec(SIMPLE.replace("simple", name), "one.yaml")
+
+
+@pytest.mark.parametrize("name", ["json", "tqgen", "__init__", "__", "_thread"])
+def test_names_that_are_taken_get_another_that_is_free(name):
+    assert not is_module_name(name) and is_module_name(free_name(name))
+
+
+@pytest.mark.parametrize("name", ["mse3_v4", "jsons", "Json", "match", "type", "_mine"])
+def test_other_names_are_free(name):
+    assert parse_spec(SIMPLE.replace("simple", name), "one.yaml").name == name
 
 
 def test_the_smallest_floor_can_be_typed_back():

@@ -54,8 +54,9 @@ def _compile(path: Path, overrides: Mapping[str, str]) -> Compiled:
 
 
 def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | None, *, changed: bool) -> list[Output]:
-    """The file of each module; SpecError where two specs want the same one."""
+    """The file of each module; UsageError where two specs want the same one, or some file systems would take it so."""
     wanted: dict[Path, tuple[Path, Output]] = {}
+    folded: dict[tuple[Path, str], Path] = {}
     for path, result in zip(paths, compiled, strict=True):
         into = folder if folder is not None else usage.relative(manifest.default_output(path, changed=changed))
         output = Output(into / f"{result.name}.py", result.source)
@@ -64,7 +65,22 @@ def _place(paths: Sequence[Path], compiled: Sequence[Compiled], folder: Path | N
             message = f"this spec and `{there[0]}` both give a module `{result.name}`"
             raise UsageError("TQ4103", message, file=str(path), help="build them into two folders, with `-o`")
         wanted[output.path] = (path, output)
+        alike = folded.setdefault((into, output.path.name.casefold()), output.path)
+        for other in (alike, *_of_other_case(output.path)):
+            if other.name != output.path.name:
+                message = f"modules `{result.name}` and `{other.stem}` differ in case alone"
+                place = path if other is alike else other
+                raise UsageError("TQ4103", message, file=str(place), help="rename one, or build it elsewhere with `-o`")
     return [output for _, output in wanted.values()]
+
+
+def _of_other_case(path: Path) -> list[Path]:
+    """The files beside this one whose names differ from its in case alone."""
+    if not path.parent.is_dir():
+        return []
+    return [
+        one for one in path.parent.iterdir() if one.name != path.name and one.name.casefold() == path.name.casefold()
+    ]
 
 
 def _command(arguments: Sequence[str], folder: Path | None, overrides: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from tqgen.codecs import CODECS
 from tqgen.codecs.base import SideParameters, Strict, meanings
 from tqgen.diagnostics import Place
 from tqgen.spec.document import Document, NodePath
+from tqgen.spec.taken import is_taken
 
 VERSION = 1  # of the spec language
 MAX_NAME = 100  # characters: it becomes the name of a file
@@ -25,8 +26,6 @@ MAX_ALIGNMENT = 4096
 MAX_BYTES = 65536  # of a slot or a reserved stretch, so that a mistyped number is found here
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What generated modules import.
-IMPORTED = ("contextlib", "dataclasses", "functools", "math", "numbers", "torch", "triton", "warnings")
 
 
 def _power_of_two(value: int) -> int:
@@ -52,7 +51,7 @@ def is_module_name(value: str) -> bool:
 def _module_name(value: str) -> str:
     if len(value) > MAX_NAME:
         raise PydanticCustomError("long_name", "too long")
-    if value in IMPORTED or value.startswith("__"):
+    if is_taken(value):
         raise PydanticCustomError("module_name", "hides a module")
     return _identifier(value)
 

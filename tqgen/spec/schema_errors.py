@@ -17,6 +17,7 @@ from tqgen.spec import hints, scalars
 from tqgen.spec.document import Document, NodePath, dotted
 from tqgen.spec.locations import choices_of, is_tag, model_and_field, model_in
 from tqgen.spec.models import MAX_HEAD_DIM, MAX_NAME, Entry, Reserve
+from tqgen.spec.taken import free_name
 
 SHORTHANDS = ("aos", "soa")
 _WANTED = {  # pydantic's type of problem: what should stand there
@@ -248,7 +249,8 @@ class _Problem:
         return self._make("TQ2007", message, "use letters, digits and `_`, no digit first, and no keyword of Python")
 
     def _module_name(self) -> Diagnostic:
-        return self._make("TQ2007", f"a module called `{self.found}` would hide another", "choose another name")
+        message = f"a module called `{self.found}` would hide another"
+        return self._make("TQ2007", message, f"choose another name, as `{free_name(self.found)}`")
 
     def _long_name(self) -> Diagnostic:
         message = f"`{self.name}` has {len(self.found)} characters, and may have {MAX_NAME}"
