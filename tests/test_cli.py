@@ -11,6 +11,7 @@ import pytest
 
 from tqgen import __version__, documents, manifest, resources
 from tqgen.cli import run
+from tqgen.cli.app import app
 
 SPEC = """
 tqgen: 1
@@ -50,9 +51,41 @@ def test_without_a_command_it_helps(capsys):
     for command in ("build", "check", "show", "verify", "list", "explain"):
         assert re.search(rf"^  {command}  ", out, re.MULTILINE), command
     assert run(["--help"]) == 0
-    for command in ("build", "show", "bench", "new"):
-        assert run([command, "--help"]) == 0
-        assert "range>" not in capsys.readouterr().out, "types of the parser's own"
+
+
+ARGUMENTS = {
+    "build": ["[SPEC...]"],
+    "check": ["SPEC..."],
+    "show": ["SPEC"],
+    "verify": ["SPEC..."],
+    "bench": ["SPEC..."],
+    "list": [],
+    "new": ["NAME"],
+    "diff": ["OLD", "NEW"],
+    "breaking": ["[SPEC...]"],
+    "schema": [],
+    "explain": ["[CODE]"],
+}
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_help_names_arguments_plainly(command, capsys):
+    """No types and braces of the parser's own; the same words in the first line, in the list and in README.md."""
+    assert run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(" ".join(["Usage: tqgen", command, "[OPTIONS]", *ARGUMENTS[command]]) + "\n")
+    listed = re.findall(r"^  (\S+)(?=  )", text.partition("Arguments:\n")[2].partition("\nOptions:")[0], re.MULTILINE)
+    assert listed == ARGUMENTS[command]
+    assert not re.search(r"<\w|\{|\}", text), text
+    readme = (resources.PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(rf"^\| `tqgen {command}( [^`]*)?` \|", readme, re.MULTILINE)
+    assert sorted(set(shown.split()) & {"SPEC", "SPEC...", "[SPEC...]", "NAME", "OLD", "NEW", "[CODE]"}) == sorted(
+        listed
+    )
+
+
+def test_help_is_tested_of_every_command():
+    assert {one.name or one.callback.__name__ for one in app.registered_commands} == set(ARGUMENTS)
 
 
 USAGE = {

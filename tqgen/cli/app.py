@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tqgen.cli.command import Command
 from tqgen.commands import completion
 from tqgen.commands.console import Console
 from tqgen.commands.usage import USAGE, UsageError, below, choose, parse_overrides
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+command = partial(app.command, cls=Command)
 console = Console()
 # Commands return what is to be done, so that it is done outside of typer, which answers some exceptions in its own way.
 Work = Callable[[], int]
@@ -52,12 +54,12 @@ def root(
         raise typer.Exit(USAGE)
 
 
-@app.command()
+@command()
 def build(
     specs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SPEC]...",
+            metavar="[SPEC...]",
             help="Spec files, or names of shipped specs; default all.",
             autocompletion=completion.specs,
         ),
@@ -72,20 +74,20 @@ def build(
 
     Modules go into generated/ of the source tree for its own specs, otherwise into ./generated.
     """
-    from tqgen.commands.build import build as command
+    from tqgen.commands.build import build as work
 
-    return partial(command, console, specs or [], output, parse_overrides(set_), check)
+    return partial(work, console, specs or [], output, parse_overrides(set_), check)
 
 
-@app.command()
+@command()
 def check(specs: Specs, set_: Overrides = []) -> Work:  # noqa: B006
     """Say whether specs can be built; nothing is written."""
-    from tqgen.commands.check import check as command
+    from tqgen.commands.check import check as work
 
-    return partial(command, specs, parse_overrides(set_))
+    return partial(work, specs, parse_overrides(set_))
 
 
-@app.command()
+@command()
 def show(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help=ONE_SPEC, autocompletion=completion.specs)],
     stage: Annotated[
@@ -112,7 +114,7 @@ def show(
 ) -> Work:
     """Print the byte map of a spec, or another stage, or draw it."""
     from tqgen.commands.show import STAGES, picture
-    from tqgen.commands.show import show as command
+    from tqgen.commands.show import show as work
     from tqgen.layout.byte_map import Launch
 
     choose("--stage", stage, STAGES)
@@ -124,10 +126,10 @@ def show(
         if as_json or stage != "layout":
             raise UsageError("TQ4101", "`--svg` draws the byte map, and goes with neither `--stage` nor `--json`")
         return partial(picture, spec, svg, parse_overrides(set_), launch)
-    return partial(command, spec, stage, as_json, parse_overrides(set_), launch)
+    return partial(work, spec, stage, as_json, parse_overrides(set_), launch)
 
 
-@app.command()
+@command()
 def verify(
     specs: Specs,
     set_: Overrides = [],  # noqa: B006
@@ -140,12 +142,12 @@ def verify(
 
     On the GPU where there is one, otherwise in Triton's interpreter.
     """
-    from tqgen.commands.verify import verify as command
+    from tqgen.commands.verify import verify as work
 
-    return partial(command, console, specs, parse_overrides(set_), cell, as_json)
+    return partial(work, console, specs, parse_overrides(set_), cell, as_json)
 
 
-@app.command()
+@command()
 def bench(
     specs: Specs,
     kernel: Annotated[
@@ -186,7 +188,7 @@ def bench(
     """
     from tqgen.bench import cases
     from tqgen.commands.bench import Request, sizes
-    from tqgen.commands.bench import bench as command
+    from tqgen.commands.bench import bench as work
     from tqgen.layout import ITEM_BYTES
 
     for one in kernel:
@@ -203,10 +205,10 @@ def bench(
         as_json=as_json,
         chart=chart,
     )
-    return partial(command, specs, parse_overrides(set_), request)
+    return partial(work, specs, parse_overrides(set_), request)
 
 
-@app.command(name="list")
+@command(name="list")
 def list_(as_json: AsJson = False) -> Work:
     """Print the specs that are shipped."""
     from tqgen.commands.listing import listing
@@ -214,7 +216,7 @@ def list_(as_json: AsJson = False) -> Work:
     return partial(listing, as_json)
 
 
-@app.command()
+@command()
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help=ONE_SPEC, autocompletion=completion.specs)],
     new: Annotated[
@@ -229,12 +231,12 @@ def diff(
 
     The exit status is 0 where nothing does, names and comments apart, and 1 otherwise.
     """
-    from tqgen.commands.diff import diff as command
+    from tqgen.commands.diff import diff as work
 
-    return partial(command, [old, new], parse_overrides(set_), as_json)
+    return partial(work, [old, new], parse_overrides(set_), as_json)
 
 
-@app.command()
+@command()
 def breaking(
     against: Annotated[
         str, typer.Option(metavar="REF|FOLDER", help="A git revision, or a folder of specs or generated modules.")
@@ -242,7 +244,7 @@ def breaking(
     specs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SPEC]...",
+            metavar="[SPEC...]",
             help="Spec files, folders, or names of shipped specs; default all.",
             autocompletion=completion.specs,
         ),
@@ -254,12 +256,12 @@ def breaking(
     Compares with a git revision or a folder, by category: LAYOUT (where bytes stand), NUMERICS (what they mean) and API
     (what callers rely on).
     """
-    from tqgen.commands.breaking import breaking as command
+    from tqgen.commands.breaking import breaking as work
 
-    return partial(command, console, specs or [], against, as_json)
+    return partial(work, console, specs or [], against, as_json)
 
 
-@app.command()
+@command()
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the layout; NAME.yaml is written.")],
     key: Annotated[str, typer.Option(metavar="CODEC", help="Codec of the keys.")] = "mse",
@@ -278,16 +280,16 @@ def new(
 ) -> Work:
     """Write a commented spec to start from."""
     from tqgen.codecs import CODECS
-    from tqgen.commands.new import new as command
+    from tqgen.commands.new import new as work
     from tqgen.spec.starter import ARRANGEMENTS, Choice
 
     for option, codec in (("--key", key), ("--value", value)):
         choose(option, codec, list(CODECS))
     choose("--arrangement", arrangement, list(ARRANGEMENTS))
-    return partial(command, name, Choice(key, key_bits), Choice(value, value_bits), arrangement, head_dim, output)
+    return partial(work, name, Choice(key, key_bits), Choice(value, value_bits), arrangement, head_dim, output)
 
 
-@app.command()
+@command()
 def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of printing it.")
@@ -297,12 +299,12 @@ def schema(
 
     A spec names it with a first line as `# yaml-language-server: $schema=tqgen.schema.json`.
     """
-    from tqgen.commands.schema import schema as command
+    from tqgen.commands.schema import schema as work
 
-    return partial(command, output)
+    return partial(work, output)
 
 
-@app.command()
+@command()
 def explain(
     code: Annotated[
         str | None,
@@ -310,6 +312,6 @@ def explain(
     ] = None,
 ) -> Work:
     """Print what a diagnostic means, and what to do."""
-    from tqgen.commands.explain import explain as command
+    from tqgen.commands.explain import explain as work
 
-    return partial(command, code)
+    return partial(work, code)
