@@ -158,7 +158,8 @@ class MseKernel(KernelConstants):
     def table_source(self, table: str, side_name: str) -> str:
         if table == "cells":
             edges = f"{side_name.upper()}_EDGES"
-            return f"_cells({edges}, {self.cells_per_sigma}, {self.cell_offset}, {self.num_cells}, device)"
+            sizes = f"cells_per_sigma={self.cells_per_sigma}, offset={self.cell_offset}, num_cells={self.num_cells}"
+            return f"_cells({edges}, {sizes}, device=device)"
         if table == "squares":
             return f"_pair_squares({side_name.upper()}_LEVELS, device)"
         if table == "edge_of":

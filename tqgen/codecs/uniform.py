@@ -95,6 +95,11 @@ class UniformKernel(KernelConstants):
         return f"_quotient({extent}, {self.steps}, {fp32(1 / float(self.steps))})"
 
     @property
+    def step_comment(self) -> str:
+        """What is said behind that: where the reciprocal comes from."""
+        return "" if float(self.scale_floor) < SMALLEST_EXACT_QUOTIENT else f"  # 1 / {self.steps}"
+
+    @property
     def integer_offset(self) -> str:
         """What the integer in the low bits of 2**23 is more than a code."""
         return f"{2**23 + (self.sign_bit if self.symmetric else 0)}.0"

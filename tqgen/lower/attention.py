@@ -119,6 +119,7 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         assembly=expansion.assembly,
         constraints=expansion.constraints,
         constants=expansion.constants,
+        comment=expansion.comments,
         needs_capability=89 if folding.format == "e4m3" else 0,
         readers=readers,
         chunks=chunks,

@@ -171,6 +171,7 @@ def pairs_plan(tile: AttentionSidePlan, expansion: ptx.Expansion) -> PairsPlan:
         assembly=expansion.assembly,
         constraints=expansion.paired_constraints,
         constants=expansion.constants,
+        comment=expansion.comments,
         per_unit=len(expansion.order),
         order=order,
         shift=f"{tile.bits} * place" if order == "place" else f"{tile.bits} * ({order})",

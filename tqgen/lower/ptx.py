@@ -28,6 +28,7 @@ class Expansion:
     lines: tuple[str, ...]
     order: tuple[int, ...]
     constants: tuple[int, ...] = ()
+    comments: tuple[str, ...] = ()  # what each constant is
     squares_per_one: int = 0  # where not 0, one more output, 32 bits: the sum of the numbers' squares in parts of one
 
     @property
@@ -50,17 +51,24 @@ class Constants:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.values: list[int] = []
+        self.said: dict[int, str] = {}  # each constant, and what it is
 
-    def __call__(self, value: int) -> str:
-        if value not in self.values:
-            self.values.append(value)
-        return f"${self.first + self.values.index(value)}"
+    def __call__(self, value: int, comment: str) -> str:
+        self.said.setdefault(value, comment)
+        return f"${self.first + list(self.said).index(value)}"
 
-    @staticmethod
-    def pair(number: float) -> int:
-        """A register that holds an fp16 number twice."""
-        return half_bits(number) * 0x10001
+    def pair(self, number: float) -> str:
+        """An operand that holds an fp16 number twice."""
+        text = f"1 / {1 / number:.11g}" if abs(number) < 1 else f"{number:.11g}"
+        return self(half_bits(number) * 0x10001, f"{text}, twice in fp16")
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return tuple(self.said)
+
+    @property
+    def comments(self) -> tuple[str, ...]:
+        return tuple(self.said.values())
 
 
 def half_bits(number: float) -> int:
@@ -68,12 +76,15 @@ def half_bits(number: float) -> int:
     return int.from_bytes(struct.pack("<e", number), "little")
 
 
-def _table(entries: list[int], constant: Constants) -> str:
-    """Eight bytes as the operands of two registers."""
+def _table(entries: list[int], what: str, constant: Constants) -> str:
+    """Eight bytes as the operands of two registers; `what` they are of numbers."""
     padded = entries + [0] * (8 - len(entries))
-    low = sum(byte << (8 * n) for n, byte in enumerate(padded[:4]))
-    high = sum(byte << (8 * n) for n, byte in enumerate(padded[4:]))
-    return f"{constant(low)}, {constant(high)}"
+    operands = []
+    for first in (0, 4):
+        word = sum(byte << (8 * n) for n, byte in enumerate(padded[first : first + 4]))
+        last = min(first + 4, len(entries)) - 1
+        operands.append(constant(word, f"{what} {first} to {last}" if last >= first else "of no number"))
+    return ", ".join(operands)
 
 
 def spread(bits: int, source: str) -> list[str]:
@@ -123,15 +134,20 @@ def look_up(
 ) -> list[str]:
     """Numbers of eight codes, four for each selector, as outputs from `first` on."""
     patterns = [half_bits(number) for number in numbers]
-    upper = _table([pattern >> 8 for pattern in patterns], constant)
+    which = "positive numbers" if signs else "numbers"
+    upper = _table([pattern >> 8 for pattern in patterns], f"upper bytes of the fp16 {which}", constant)
     whole = all(pattern & 0xFF == 0 for pattern in patterns)
-    lower = "" if whole else _table([pattern & 0xFF for pattern in patterns], constant)
+    lower = (
+        "" if whole else _table([pattern & 0xFF for pattern in patterns], f"lower bytes of the fp16 {which}", constant)
+    )
     lines: list[str] = []
     for half, selector in enumerate(selectors):
         lines.append(f"prmt.b32 h, {upper}, {selector};")
         if signs:
             # 0x7f where the code's upper bit is clear, 0 where it is set: there the permutation repeats a sign bit
-            mask = constant(0x7F7F7F7F)
+            mask = constant(
+                0x7F7F7F7F, "a permutation gives its bytes, or their sign, which is 0, by the upper bit of a code"
+            )
             lines += [
                 f"prmt.b32 s, {mask}, {mask}, {signs[half]};",
                 "add.u32 s, s, s;",
@@ -147,7 +163,8 @@ def look_up(
         lines += [f"mov.b32 {{${at}, ${at + 1}}}, p;", f"mov.b32 {{${at + 2}, ${at + 3}}}, q;"]
     if squares:
         _, factors = square_factors(numbers)
-        tables = [_table([pair[n] for pair in factors], constant) for n in range(2)]
+        what = ("first factors of the squares", "second factors of the squares")
+        tables = [_table([pair[n] for pair in factors], what[n], constant) for n in range(2)]
         for total, selector in zip(("0", "s"), selectors, strict=True):
             lines += [f"prmt.b32 {name}, {table}, {selector};" for name, table in zip("lp", tables, strict=True)]
             lines.append(f"dp4a.u32.u32 s, l, p, {total};")
@@ -197,7 +214,7 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
     constant = Constants(CODES + squares + 1)
     if numbers == NIBBLES:
         lines = [registers, *_nibbles(source, constant)]
-        return Expansion(tuple(lines), (0, 4, 1, 5, 2, 6, 3, 7), tuple(constant.values))
+        return Expansion(tuple(lines), (0, 4, 1, 5, 2, 6, 3, 7), constant.values, constant.comments)
     if bits == 4:
         numbers = numbers[CODES:]
         selecting, signs = magnitudes(source), (source, "y")
@@ -205,12 +222,12 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
         selecting, signs = [*spread(bits, source), "shr.u32 z, x, 16;"], None
     lines = [registers, *selecting, *look_up(numbers, ("x", "z"), signs, constant, sum_of_squares)]
     parts = square_factors(numbers)[0] if squares else 0
-    return Expansion(tuple(lines), natural, tuple(constant.values), parts)
+    return Expansion(tuple(lines), natural, constant.values, constant.comments, parts)
 
 
 def _nibbles(source: str, constant: Constants) -> list[str]:
     """n - 8 of eight nibbles n: 1024 + n less 1032, and (1024 + 16 n) / 16 less 72."""
-    less_1032, sixteenth, less_72 = constant(0xE408E408), constant(0x2C002C00), constant(0xD480D480)
+    less_1032, sixteenth, less_72 = constant.pair(-1032.0), constant.pair(1 / 16), constant.pair(-72.0)
     lines = [f"shr.u32 y, {source}, 8;"]
     for register, first in ((source, 0), ("y", 4)):
         lines += [

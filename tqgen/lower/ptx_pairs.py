@@ -24,7 +24,7 @@ def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
     middle = 2 ** (bits - 1)
     if numbers == tuple(float(code - middle) for code in range(2**bits)):
         lines = [".reg .b32 a, b, p, x, y;", *_centered(bits, first, second, constant)]
-        return Expansion(tuple(lines), tuple(range(CODES)), tuple(constant.values))
+        return Expansion(tuple(lines), tuple(range(CODES)), constant.values, constant.comments)
     symmetric = numbers == tuple(-number for number in reversed(numbers))
     if bits > 4 or (bits == 4 and not symmetric):
         return None
@@ -41,7 +41,7 @@ def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
             lines += look_up(numbers[8:], ("x", "z"), (word, "y"), constant, first=output)
         else:
             lines += [f"shr.u32 z, {word}, 16;", *look_up(numbers, (word, "z"), None, constant, first=output)]
-    return Expansion(tuple(lines), EVEN_THEN_ODD, tuple(constant.values))
+    return Expansion(tuple(lines), EVEN_THEN_ODD, constant.values, constant.comments)
 
 
 def _centered(bits: int, first: str, second: str, constant: Constants) -> list[str]:
@@ -53,7 +53,7 @@ def _centered(bits: int, first: str, second: str, constant: Constants) -> list[s
     elif in_half < CODES:
         shift = in_half * bits
         lines += [f"shr.u32 x, {first}, {shift};", f"shr.u32 y, {second}, {shift};", "prmt.b32 b, x, y, 0x5410;"]
-    exponent = constant(0x64006400)
+    exponent = constant.pair(1024.0)
     for word, codes in (("a", range(0, min(in_half, CODES))), ("b", range(in_half, CODES))):
         offset = 0
         for code in codes:
@@ -62,9 +62,9 @@ def _centered(bits: int, first: str, second: str, constant: Constants) -> list[s
                 offset = 0
             mask = (2**bits - 1) << offset
             lines.append(f"lop3.b32 p, {word}, 0x{mask | mask << HALF:08x}, {exponent}, 0xea;")
-            back = constant(Constants.pair(-(1024 / 2**offset + 2 ** (bits - 1))))
+            back = constant.pair(-(1024 / 2**offset + 2 ** (bits - 1)))
             if offset:
-                lines.append(f"fma.rn.f16x2 p, p, {constant(Constants.pair(2.0**-offset))}, {back};")
+                lines.append(f"fma.rn.f16x2 p, p, {constant.pair(2.0**-offset)}, {back};")
             else:
                 lines.append(f"add.rn.f16x2 p, p, {back};")
             lines.append(f"mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tqgen.plan.assembly import assembly_text
 from tqgen.plan.fragments import FragmentPlan
 
 
@@ -50,12 +51,38 @@ class AttentionSidePlan:
     scale: str | None = None
     zero: str | None = None
     normalised: bool = False
+    comment: tuple[str, ...] = ()  # what each of the constants is
     squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
 
     @property
     def order_text(self) -> str:
         """A phrase: in which order the numbers of a unit's codes come."""
         return "in order" if self.order == "position" else "0, 4, 1, 5, 2, 6, 3, 7"
+
+    @property
+    def assembly_text(self) -> str:
+        """Sentences on the numbers in the assembly."""
+        return assembly_text(self.assembly)
+
+    @property
+    def numbers_comment(self) -> str:
+        """A line: what the numbers of codes are."""
+        scaled = any(float(number) != int(float(number)) for number in self.numbers)
+        return (
+            f"levels for N(0, 1), which times 1 / sqrt({self.size}) are those above"
+            if scaled
+            else "what codes stand for"
+        )
+
+    @property
+    def scale_comment(self) -> str:
+        """A comment on the number in `scale`; empty where there is none."""
+        return f"  # 1 / sqrt({self.size})" if self.scale and "*" in self.scale else ""
+
+    @property
+    def zero_comment(self) -> str:
+        """A comment on the number in `zero`; empty where there is none."""
+        return f"  # {self.centered_by} is where numbers are counted from" if self.zero and "*" in self.zero else ""
 
     @property
     def outputs(self) -> tuple[str, ...]:

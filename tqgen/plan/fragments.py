@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tqgen.plan.assembly import assembly_text
+
 
 @dataclass(frozen=True)
 class RunFieldPlan:
@@ -73,10 +75,16 @@ class PairsPlan:
     assembly: str
     constraints: str
     constants: tuple[int, ...]
+    comment: tuple[str, ...]  # what each of the constants is
     per_unit: int  # codes
     order: str  # source over `place`: which code of a unit comes at a place among its numbers
     shift: str  # source over `place`: how far that code is shifted down
     looks_up: bool  # the form without assembly takes numbers from a table
+
+    @property
+    def assembly_text(self) -> str:
+        """Sentences on the numbers in the assembly."""
+        return assembly_text(self.assembly)
 
     @property
     def names(self) -> tuple[str, ...]:

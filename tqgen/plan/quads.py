@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tqgen.plan.assembly import assembly_text
+
 
 @dataclass(frozen=True)
 class RowNumbersPlan:
@@ -20,6 +22,11 @@ class RowNumbersPlan:
     registers: int  # of a table
     codes: int  # of a unit
     operand_width: str  # source: neighbouring places of a product's sum that Triton lets one thread bring
+
+    @property
+    def assembly_text(self) -> str:
+        """Sentences on the numbers in the assembly."""
+        return assembly_text(self.table, self.numbers)
 
 
 @dataclass(frozen=True)

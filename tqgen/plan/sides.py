@@ -112,7 +112,7 @@ class SidePlan:
     grouped: bool
     center: bool
     saturate: bool
-    limit: str  # literal: the largest magnitude that `saturate` lets in
+    limit: str  # literal: the largest magnitude that `saturate` lets in, of fp16 or one whose square fp32 holds
     rotation: RotationPlan
     constants: Any  # what the codec's macros write
     encode_tables: tuple[str, ...]
@@ -133,6 +133,11 @@ class SidePlan:
     @property
     def fields(self) -> tuple[FieldPlan, ...]:
         return (self.codes, *self.metadata)
+
+    @property
+    def limit_comment(self) -> str:
+        """What `limit` is."""
+        return "fp16's largest" if self.limit == "65504.0" else "2**56, of whose squares fp32 holds a sum"
 
     @property
     def runs(self) -> bool:
