@@ -1,6 +1,7 @@
 """Modules of one layout against each other in one run: what a change to a template gains or loses.
 
     python benchmarks/side_by_side.py OUTPUT_FOLDER [NAME=]MODULE.py ... [--kernel K] [--batches BxN,...]
+        [--dtype fp16] [--query-heads 64]
 
 The first module is the baseline, as `generated/mse4_v4.py` is before a change. Modules take turns, each in its own CUDA
 graph, so that what the machine does meanwhile hits all of them; times are medians over the rounds. Before that each
@@ -33,7 +34,6 @@ from tqgen.compiler import compile_spec  # noqa: E402
 from tqgen.diagnostics import SpecError  # noqa: E402
 from tqgen.layout import Layout  # noqa: E402
 
-SETTING = cases.Setting()
 TOKENS = {"store": (1, 1024, 65536), "unpack": (65536,)}
 BATCHES = ((1, 32768), (32, 8192))
 ROUNDS = 3
@@ -56,11 +56,11 @@ class Candidate:
     def load(self) -> ModuleType:
         return verify.load_module(self.path.stem, self.path.read_text(encoding="utf-8"))
 
-    def subject(self, layout: Layout, device: torch.device) -> kernels.Subject:
+    def subject(self, layout: Layout, setting: cases.Setting, device: torch.device) -> kernels.Subject:
         module = self.load()
         if module.LAYOUT.layout_id != layout.layout_id:
             raise ValueError(f"{self.path} stores layout {module.LAYOUT.layout_id}, not {layout.layout_id}")
-        return kernels.Subject.of(layout, module, SETTING, device)
+        return kernels.Subject.of(layout, module, setting, device)
 
 
 def layout_of(candidate: Candidate, spec: str | None) -> Layout:
@@ -68,10 +68,10 @@ def layout_of(candidate: Candidate, spec: str | None) -> Layout:
     return compile_spec(manifest.locate(spec or candidate.load().LAYOUT.name)).layout
 
 
-def compile_kernels(candidate: Candidate, layout: Layout, wanted: Sequence[Case]) -> str:
+def compile_kernels(candidate: Candidate, layout: Layout, setting: cases.Setting, wanted: Sequence[Case]) -> str:
     """Launch every case once, so that its kernels are in Triton's cache; what went wrong, or nothing."""
     try:
-        subject = candidate.subject(layout, verify.device())
+        subject = candidate.subject(layout, setting, verify.device())
         for case in wanted:
             kernels.calls_of(subject, case, 1)[0]()
             torch.cuda.synchronize()
@@ -111,7 +111,7 @@ def _unpacked(subject: kernels.Subject, cache: torch.Tensor, slots: torch.Tensor
 
 def _attended(subject: kernels.Subject, cache: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(1)
-    shape = (1, SETTING.num_query_heads, subject.layout.key.head_dim)
+    shape = (1, subject.setting.num_query_heads, subject.layout.key.head_dim)
     query = torch.randn(shape, device=subject.device).to(subject.dtype)
     table_of_all = torch.arange(cache.shape[0], device=subject.device, dtype=torch.int32)[None]
     lengths = torch.tensor([COMPARED], device=subject.device, dtype=torch.int32)
@@ -125,7 +125,7 @@ def measured(subjects: dict[str, kernels.Subject], wanted: Sequence[Case], l2_by
     """Microseconds of each module for each case, in turns."""
     first = next(iter(subjects.values()))
     for case in wanted:
-        count, _ = kernels.sets(cases.moved_bytes(first.layout, case, SETTING), l2_bytes)
+        count, _ = kernels.sets(cases.moved_bytes(first.layout, case, first.setting), l2_bytes)
         times: dict[str, list[float]] = {name: [] for name in subjects}
         for _ in range(ROUNDS):
             for name, subject in subjects.items():
@@ -163,6 +163,8 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", choices=cases.KERNELS)
     parser.add_argument("--tokens", type=cases.parse_tokens, default=())
     parser.add_argument("--batches", type=cases.parse_batches, default=BATCHES)
+    parser.add_argument("--dtype", choices=("fp16", "bf16", "fp32"), default="bf16", help="of inputs and outputs")
+    parser.add_argument("--query-heads", type=int, default=cases.Setting.num_query_heads, metavar="N")
     parser.add_argument("--processes", type=int, default=12)
     options = parser.parse_args()
     for one in options.modules:
@@ -177,18 +179,19 @@ def main() -> None:
         for kernel in options.kernel or cases.KERNELS
         for case in cases.cases_of(layout, (kernel,), options.tokens or TOKENS.get(kernel, ()), options.batches)
     ]
-    jobs = [(candidate, layout, wanted) for candidate in options.modules]
+    setting = cases.Setting(num_query_heads=options.query_heads, dtype=options.dtype)
+    jobs = [(candidate, layout, setting, wanted) for candidate in options.modules]
     with multiprocessing.get_context("spawn").Pool(min(options.processes, len(jobs))) as pool:
         failures = pool.starmap(compile_kernels, jobs, chunksize=1)
     failed = {one.name: said for one, said in zip(options.modules, failures, strict=True) if said}
     if options.modules[0].name in failed:
         sys.exit(f"the baseline {options.modules[0].path} does not run: {failed[options.modules[0].name]}")
     device, here = verify.device(), run.machine()
-    subjects = {one.name: one.subject(layout, device) for one in options.modules if one.name not in failed}
+    subjects = {one.name: one.subject(layout, setting, device) for one in options.modules if one.name not in failed}
     first, *others = subjects.items()
     differ = {first[0]: "", **{name: differences(first[1], subject) for name, subject in others}, **failed}
     timing.SECONDS = SECONDS
-    rows, about = [], f"{layout.name} on {here.describe()}"
+    rows, about = [], f"{layout.name}, {setting.dtype}, on {here.describe()}"
     options.folder.mkdir(parents=True, exist_ok=True)
     for row in measured(subjects, wanted, here.l2_bytes):  # written after each, in case that time runs out
         rows.append(row)
