@@ -285,12 +285,14 @@ def test_modules_side_by_side_are_compared(name, change, said, tmp_path, monkeyp
     assert change[0] in text
     path.write_text(text.replace(*change, 1))
     layout, device = side_by_side.layout_of(side_by_side.Candidate.parse(f"old={path}"), None), torch.device("cpu")
-    first, other = (side_by_side.Candidate.parse(f"a={one}").subject(layout, device) for one in (baseline, path))
+    setting = cases.Setting()
+    pair = (side_by_side.Candidate.parse(f"a={one}") for one in (baseline, path))
+    first, other = (one.subject(layout, setting, device) for one in pair)
     found = side_by_side.differences(first, other)
     assert found.endswith(said), found
     if said != "nothing":
         with pytest.raises(ValueError, match="stores layout"):
-            side_by_side.Candidate.parse(str(path)).subject(layout_of("mse3_v4"), device)
+            side_by_side.Candidate.parse(str(path)).subject(layout_of("mse3_v4"), setting, device)
 
 
 def test_the_table_side_by_side():

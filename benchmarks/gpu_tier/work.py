@@ -102,7 +102,7 @@ def of_the_matrix(number: int) -> Iterator[Record]:
     name, cell = f"{number:03d}-{row_name(row)}-{row['tile']}", cell_of(row)
     yield from outcomes(name, made.layout, made.module, cell, made.plan.store_large_rows)
     start = time.perf_counter()
-    result = unpacked_any_bytes(made, row)
+    result = unpacked_any_bytes(made, cell, len(row_name(row)))
     yield recorded(f"{name}, any bytes", cell.id, Outcome(cell, "unpack", result), time.perf_counter() - start)
 
 
