@@ -114,10 +114,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Folding:
-    """How attention takes a side apart: vector = number[code] * scale + zero, with one scale and zero for each token.
+    """How attention takes a side apart: vector = number[code] * scale + zero, with one scale and zero for each group.
 
-    The tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and zero are folded into scores or
-    probabilities. `scale` and `zero` are source over the names of the stored metadata.
+    Where a vector is one group, the tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and zero
+    are folded into scores or probabilities. Scales and zeros of more groups are applied to the numbers, which are whole
+    and not counted from the middle, so that one rounding to fp16 makes elements of them. `scale` and `zero` are source
+    over the names of the stored metadata.
     """
 
     numbers: tuple[float, ...] | None  # for each code; None: the codes are numbers of `format`
@@ -125,6 +127,7 @@ class Folding:
     scale: str | None = None
     zero: str | None = None
     normalised: bool = False  # divide by the length of the numbers of a vector
+    groups: int = 1  # of a vector, each with a scale and zero of its own
 
 
 @dataclass(frozen=True)

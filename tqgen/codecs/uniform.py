@@ -213,15 +213,16 @@ class UniformCodec(Codec):
         return _grid.decode_span(self.ordinals(side, parts["codes"]), parts["scale"], parts.get("zero"))
 
     def folding(self, side: Side) -> Folding | None:
-        """Codes are counted from the middle of their range, so that scale and zero do not cancel in fp16 sums."""
+        """Codes of one group are counted from the middle of their range, so that scale and zero do not cancel in sums."""
         parameters: UniformParameters = side.parameters
-        if side.part("scale").count > 1:
-            return None
+        groups = side.part("scale").count
         center = 2 ** (parameters.bits - 1)
         if parameters.symmetric:
             # two's complement: codes from `center` on are negative
             numbers = tuple(float(code if code < center else code - 2 * center) for code in range(2 * center))
-            return Folding(numbers, scale="scale")
+            return Folding(numbers, scale="scale", groups=groups)
+        if groups > 1:
+            return Folding(tuple(map(float, range(2 * center))), scale="scale", zero="zero", groups=groups)
         numbers = tuple(float(code - center) for code in range(2 * center))
         return Folding(numbers, scale="scale", zero=f"zero + {float(center)} * scale")
 

@@ -10,8 +10,8 @@ from tqgen.lower.lanes import element_of, next_power_of_two
 from tqgen.numerics.literals import fp32
 from tqgen.plan import AttentionPlan, AttentionSidePlan, SidePlan, TileChoice
 
-# Widths whose codes are taken from 32-bit words by assembly, eight at a time.
-WORD_BITS = (2, 3, 4)
+# Widths whose codes are taken from 32-bit words by assembly, eight at a time or four.
+WORD_BITS = (2, 3, 4, 8)
 SMALLEST_WORD_DIM = 64
 
 # Tiles that are loaded ahead of the one that is worked on.
@@ -41,8 +41,8 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
     """None for a layout that does not store both sides."""
     if not (layout.key.is_stored and layout.value.is_stored):
         return None
-    key = attention_side(layout, layout.key, plans["key"])
-    value = attention_side(layout, layout.value, plans["value"])
+    expanded = {side.name: expanded_side(layout, side, plans[side.name]) for side in layout.sides}
+    key, value = (attention_side(layout, side, plans[side.name], expanded[side.name]) for side in layout.sides)
     widest = max(key.size, value.size)
     tile = TileChoice(tokens=64 if widest <= 128 else 32, warps=4)
     small = TileChoice(tokens=32 if widest <= 128 else 16, warps=4)
@@ -66,23 +66,32 @@ def attention_plan(layout: Layout, plans: dict[str, SidePlan]) -> AttentionPlan 
         invariant_merge=INVARIANT_MERGE,
         merge_many_rows=MERGE_MANY_ROWS,
         merge_splits=MERGE_NUMBERS // max(64, next_power_of_two(layout.value.head_dim)),
-        fragments=fragment_plan(layout, plans, {"key": key, "value": value}),
+        fragments=fragment_plan(layout, plans, expanded),
     )
 
 
-def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSidePlan:
+def attention_side(layout: Layout, side: Side, plan: SidePlan, expanded: AttentionSidePlan | None) -> AttentionSidePlan:
+    """The plan of a side in tiles, of which `expanded` is what its codes become by themselves."""
+    if expanded and expanded.folded:
+        return expanded
+    (codes,) = (field for field in layout.fields if field.side == side.name and field.part.name == "codes")
+    return AttentionSidePlan(
+        folded=False,
+        why=why_decoded(layout, side, side.codec.folding(side), codes),
+        raw=(f"{side.name}_vector",),
+        size=plan.lanes.size,
+        element=plan.lanes.index.replace("lane", "p") if not plan.lanes.is_plain else "p",
+        mask=plan.lanes.mask.replace("lane", "p") if plan.lanes.mask else None,
+    )
+
+
+def expanded_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSidePlan | None:
+    """How packed codes become fp16 numbers by themselves; None where they do not."""
     fields = {field.part.name: field for field in layout.fields if field.side == side.name}
     folding = side.codec.folding(side)
     expansion = expansion_of(layout, side, folding, fields["codes"])
     if folding is None or expansion is None:
-        return AttentionSidePlan(
-            folded=False,
-            why=why_decoded(layout, side, folding, fields["codes"]),
-            raw=(f"{side.name}_vector",),
-            size=plan.lanes.size,
-            element=plan.lanes.index.replace("lane", "p") if not plan.lanes.is_plain else "p",
-            mask=plan.lanes.mask.replace("lane", "p") if plan.lanes.mask else None,
-        )
+        return None
     bits = side.part("codes").bits
     order = expansion.order
     natural = order == tuple(range(len(order)))
@@ -101,9 +110,9 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
     per_unit = len(order)
     element = element_of(side, code)
     numbers = folding.numbers or ()
-    centered = tuple(float(code - 2 ** (bits - 1)) for code in range(2**bits)) == numbers
+    counted = ptx.counting(bits, numbers)
     return AttentionSidePlan(
-        folded=True,
+        folded=folding.groups == 1,
         why=f"codes become fp16 numbers {per_unit} at a time; scale and zero are folded out of the tile",
         raw=(f"{side.name}_units", *(field.name for field in plan.metadata)),
         size=side.head_dim,
@@ -125,13 +134,15 @@ def attention_side(layout: Layout, side: Side, plan: SidePlan) -> AttentionSideP
         chunks=chunks,
         run=run,
         order="position" if natural else "position // 2 + position % 2 * 4",
-        centered_by=2 ** (bits - 1) if centered else None,
+        counted=counted.source("codes") if counted else "",
         numbers=tuple(fp32(number) for number in numbers),
         format=folding.format,
         scale=folding.scale,
         zero=folding.zero,
         normalised=folding.normalised,
         squares_per_one=expansion.squares_per_one,
+        groups=folding.groups,
+        largest=fp32(max(map(abs, numbers), default=0.0)),
     )
 
 
@@ -169,7 +180,9 @@ def why_decoded(layout: Layout, side: Side, folding: Folding | None, codes: Fiel
     """Why a side is decoded before it is multiplied, whatever its codec says of `folding`."""
     bits = codes.part.bits
     if folding is None:
-        reason = "there is more than one scale a token, or none to fold"
+        reason = "there is no scale to fold"
+    elif folding.groups > 1:
+        reason = "there is more than one scale a token"
     elif side.head_dim != next_power_of_two(side.head_dim) or side.head_dim < SMALLEST_WORD_DIM:
         reason = f"{side.head_dim} elements are not whole words of a power of two"
     elif bits not in WORD_BITS:

@@ -18,7 +18,17 @@ from tqgen.lower import ptx
 from tqgen.lower.lanes import element_of, parts_of_packing
 from tqgen.lower.ptx_pairs import EVEN_THEN_ODD, paired_expansion, paired_fp8_expansion
 from tqgen.lower.quads import butterflies, rotates_packed
-from tqgen.plan import AttentionSidePlan, FieldPlan, FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan, SidePlan
+from tqgen.plan import (
+    AttentionSidePlan,
+    FieldPlan,
+    FragmentPlan,
+    GroupsPlan,
+    PairsPlan,
+    QueryPlan,
+    RunFieldPlan,
+    RunPlan,
+    SidePlan,
+)
 
 TOKENS = 32  # of one warp in one step: four for each of 8 threads
 WARPS = 4
@@ -28,13 +38,17 @@ HEAD_DIMS = (64, 128, 256)
 ALIGNMENT = 16  # bytes, that this form asks of a cache; those of `allocate` have it
 WORD = 4  # bytes
 MOST_UNITS = 4  # of a run that is not whole words
+MOST_GROUPS = 16  # of a vector, with scales of their own
+HALVES = ("fp16", "bf16")  # scales whose products with a power of two fp16 holds, if they are not far apart
 MOST_ROWS = 16  # query rows of a program: sums of more would fill the registers
+FEW_ROWS = 32  # query rows up to which programs of MOST_ROWS are faster than those of `_decode_kernel`
 # Weights are probability * scale. The scale's power of two moves into the exponential, between these: a sum of
 # probabilities alone may be so much larger or smaller than that of the weights, and must not overflow or vanish.
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -40, 40
 # Programs that a multiprocessor has registers for, about: some 128 of a thread, up to 168 where more is needed at one
 # time, and up to 255 for vectors of 256 elements, or for more than 8 query rows.
 MOST_PROGRAMS, FEWER_PROGRAMS, FEWEST_PROGRAMS = 4, 3, 2
+REGISTERS_OF_FEWER_PROGRAMS = 168
 QUERY_BYTES = 32768  # of shared memory, for the rotation of the query: one round trip to memory for 128 elements
 
 NATURAL = tuple(range(8))
@@ -47,18 +61,21 @@ ORDERS = {
 
 
 def fragment_plan(
-    layout: Layout, plans: dict[str, SidePlan], tiles: dict[str, AttentionSidePlan]
+    layout: Layout, plans: dict[str, SidePlan], expanded: dict[str, AttentionSidePlan | None]
 ) -> FragmentPlan | None:
-    """None where a side is not made of whole runs of codes with one scale for each token, not too wide."""
-    numbers = _expansion(layout.key, tiles["key"])
-    pairs = _expansion(layout.value, tiles["value"])
-    if numbers is None or pairs is None or tiles["value"].normalised:
+    """None where a side is not made of whole runs of codes that expand by themselves, not too wide."""
+    key_codes, value_codes = expanded["key"], expanded["value"]
+    if key_codes is None or value_codes is None or value_codes.normalised:
         return None
-    key = run_plan(layout, layout.key, plans["key"], tiles["key"], numbers)
-    value = run_plan(layout, layout.value, plans["value"], tiles["value"], pairs)
+    numbers = _expansion(layout.key, key_codes)
+    pairs = _expansion(layout.value, value_codes)
+    if numbers is None or pairs is None:
+        return None
+    key = run_plan(layout, layout.key, plans["key"], key_codes, numbers)
+    value = run_plan(layout, layout.value, plans["value"], value_codes, pairs)
     if key is None or value is None:
         return None
-    if any(field.short != "zero" and field.dtype != "fp16" for field in value.fields):
+    if any((value.groups or field.short != "zero") and field.dtype != "fp16" for field in value.fields):
         return None  # its powers of two go beyond what weights and exponentials can share
     # There is a block to read where a position has none.
     conditions = ["kv_cache.shape[0] > 0", f"block_size % {RUN} == 0", f"alignment % {ALIGNMENT} == 0"]
@@ -69,18 +86,23 @@ def fragment_plan(
         conditions.append(f"({layout.end.source()}) % {WORD} == 0")
     # Words around runs, and metadata of which each takes a register, leave none for values.
     values_ahead = not key.shifted and all(field.words for field in key.fields + value.fields)
-    value_pairs = pairs_plan(tiles["value"], pairs)
-    is_small = values_ahead and not value_pairs.looks_up and not any(tile.format for tile in tiles.values())
+    value_pairs = pairs_plan(value_codes, pairs)
+    is_small = values_ahead and not value_pairs.looks_up and max(key_codes.bits, value_codes.bits) < 8
     query = query_plan(layout.key, numbers)
     is_long = max(layout.key.head_dim, layout.value.head_dim) > 128
+    # A few registers more than three programs have room for, which the assembler does without.
+    is_large = not is_long and (key.groups or value.groups or min(key_codes.bits, value_codes.bits) == 8)
     return FragmentPlan(
         why="few query rows: operands are expanded in the registers that tensor cores take them from",
+        key_codes=key_codes,
+        value_codes=value_codes,
         key=key,
         value=value,
         pairs=value_pairs,
         tokens=TOKENS,
         warps=WARPS,
         most_rows=MOST_ROWS,
+        few_rows=FEW_ROWS,
         condition=" and ".join(conditions),
         values_ahead=values_ahead,
         query=query,
@@ -93,6 +115,7 @@ def fragment_plan(
         largest_exponent=LARGEST_EXPONENT,
         programs_per_processor=FEWEST_PROGRAMS if is_long else MOST_PROGRAMS if is_small else FEWER_PROGRAMS,
         programs_of_more_rows=FEWEST_PROGRAMS,
+        registers=REGISTERS_OF_FEWER_PROGRAMS if is_large else None,
     )
 
 
@@ -145,6 +168,9 @@ def run_plan(
     metadata = tuple(run_field(fields[field.title.partition(".")[2]], field) for field in plan.metadata)
     if any(not field.words and fields[field.short].alignment % min(field.item_bytes, 4) for field in metadata):
         return None
+    groups = groups_plan(side, tile, per_unit) if tile.groups > 1 else None
+    if tile.groups > 1 and (groups is None or any(field.dtype not in HALVES for field in plan.metadata)):
+        return None
     order = ORDERS[expansion.order]
     within = order if order == "place" else f"place // 8 * 8 + {order}"
     return RunPlan(
@@ -158,10 +184,32 @@ def run_plan(
         shifted=shifted,
         units_of_run=() if whole_words else units_of_run(run // per_unit, per_unit * bits // 8, shifted),
         tokens=TOKENS,
-        masked=side.name == "value" and tile.format != "",
+        masked=side.name == "value" and (tile.format != "" or groups is not None),
         code=f"thread * {run} + {within}",
         element=element_of(side, "code"),
         fields=metadata,
+        groups=groups,
+    )
+
+
+def groups_plan(side: Side, tile: AttentionSidePlan, per_unit: int) -> GroupsPlan | None:
+    """None where groups are not whole units, or more than a thread has room for."""
+    threads, groups = THREADS_OF_ROW[side.name], tile.groups
+    if groups > MOST_GROUPS or side.head_dim // max(groups, threads) % per_unit or parts_of_packing(side) > 1:
+        return None
+
+    def first(of: int) -> str:
+        if groups >= of:
+            return f"thread * {groups // of}" if groups > of else "thread"
+        return f"thread // {of // groups}"
+
+    return GroupsPlan(
+        of_run=max(1, groups // threads),
+        first_of_run=first(threads),
+        of_quarter=max(1, groups // 4),
+        first_of_quarter=first(4),
+        largest=tile.largest,
+        has_zero=tile.zero is not None,
     )
 
 
@@ -182,7 +230,7 @@ def pairs_plan(tile: AttentionSidePlan, expansion: ptx.Expansion) -> PairsPlan:
 def _expansion(side: Side, tile: AttentionSidePlan) -> ptx.Expansion | None:
     """How units of a key, or of the values of two tokens, become numbers; None for sides that are not expanded so."""
     folding = side.codec.folding(side)
-    if not tile.folded or folding is None or side.head_dim not in HEAD_DIMS:
+    if folding is None or side.head_dim not in HEAD_DIMS:
         return None
     if folding.numbers is None:
         return ptx.fp8_expansion(folding.format) if side.name == "key" else paired_fp8_expansion(folding.format)
@@ -214,7 +262,8 @@ def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
     """Four items of neighbouring tokens come as one load where they are neighbours themselves."""
     item = plan.item_bytes
     alignment = math.gcd(ALIGNMENT, field.base.divisor(RUN), field.head_stride.divisor(RUN))
-    neighbours = field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item
+    grouped = plan.count > 1
+    neighbours = not grouped and field.token_stride.is_constant and field.token_stride.evaluate(1, 1) == item
     whole = neighbours and alignment % (RUN * item) == 0
     return RunFieldPlan(
         name=plan.name,
@@ -224,4 +273,5 @@ def run_field(field: Field, plan: FieldPlan) -> RunFieldPlan:
         item_bytes=item,
         stride=field.token_stride.source("BLOCK_SIZE", "NUM_KV_HEADS"),
         words=RUN * item // 4 if whole else 0,
+        grouped=grouped,
     )

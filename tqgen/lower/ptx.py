@@ -15,7 +15,29 @@ from dataclasses import dataclass
 
 CODES = 8
 BYTE = 256
-NIBBLES = tuple(float(n - 8) for n in range(16))  # centred codes of 4 bits
+WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Whole numbers one after the other: code ^ flip - offset. `flip` is the sign bit of two's complement, or 0."""
+
+    flip: int
+    offset: int
+
+    def source(self, codes: str) -> str:
+        """Source of the numbers of codes."""
+        turned = f"({codes} ^ {self.flip})" if self.flip else codes
+        return f"{turned} - {self.offset}" if self.offset else turned
+
+
+def counting(bits: int, numbers: tuple[float, ...]) -> Counting | None:
+    """How a table of 2**bits numbers counts; None where it does not."""
+    middle = 2 ** (bits - 1)
+    for flip, offset in ((0, 0), (0, middle), (middle, middle)):
+        if numbers == tuple(float((code ^ flip) - offset) for code in range(2 * middle)):
+            return Counting(flip, offset)
+    return None
 
 
 @dataclass(frozen=True)
@@ -205,15 +227,18 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
 
     With `squares`, the numbers' squares are summed too.
     """
-    if bits > 4 or (bits == 4 and not is_antisymmetric(numbers) and numbers != NIBBLES):
+    counted = counting(bits, numbers)
+    if bits == 8 and counted and not squares:
+        return _bytes(counted)
+    if bits > 4 or (bits == 4 and not is_antisymmetric(numbers) and not counted):
         return None
     registers = ".reg .b32 x, y, z, h, l, s, p, q;"
     natural = tuple(range(CODES))
     source = f"${CODES + squares}"
     sum_of_squares = f"${CODES}" if squares else ""
     constant = Constants(CODES + squares + 1)
-    if numbers == NIBBLES:
-        lines = [registers, *_nibbles(source, constant)]
+    if bits == 4 and counted:
+        lines = [registers, *_nibbles(source, constant, counted)]
         return Expansion(tuple(lines), (0, 4, 1, 5, 2, 6, 3, 7), constant.values, constant.comments)
     if bits == 4:
         numbers = numbers[CODES:]
@@ -225,22 +250,49 @@ def expansion(bits: int, numbers: tuple[float, ...], squares: bool = False) -> E
     return Expansion(tuple(lines), natural, constant.values, constant.comments, parts)
 
 
-def _nibbles(source: str, constant: Constants) -> list[str]:
-    """n - 8 of eight nibbles n: 1024 + n less 1032, and (1024 + 16 n) / 16 less 72."""
-    less_1032, sixteenth, less_72 = constant.pair(-1032.0), constant.pair(1 / 16), constant.pair(-72.0)
-    lines = [f"shr.u32 y, {source}, 8;"]
+def flipped(source: str, target: str, bits: int, counted: Counting) -> list[str]:
+    """The codes of a register with their sign bits turned over, where they have some: a name that holds them, too."""
+    mask = sum(counted.flip << (bits * n) for n in range(WORD_BITS // bits))
+    return [f"xor.b32 {target}, {source}, 0x{mask:08x};"] if mask else []
+
+
+def _nibbles(source: str, constant: Constants, counted: Counting) -> list[str]:
+    """n - offset of eight nibbles n: 1024 + n less 1024 + offset, and (1024 + 16 n) / 16 less 64 + offset."""
+    less, sixteenth = constant.pair(-(1024.0 + counted.offset)), constant.pair(1 / 16)
+    less_upper = constant.pair(-(64.0 + counted.offset))
+    lines = flipped(source, "x", 4, counted)
+    source = "x" if lines else source
+    lines.append(f"shr.u32 y, {source}, 8;")
     for register, first in ((source, 0), ("y", 4)):
         lines += [
             f"and.b32 p, {register}, 0x000f000f;",
             "or.b32 p, p, 0x64006400;",
             f"and.b32 q, {register}, 0x00f000f0;",
             "or.b32 q, q, 0x64006400;",
-            f"add.rn.f16x2 p, p, {less_1032};",
-            f"fma.rn.f16x2 q, q, {sixteenth}, {less_72};",
+            f"add.rn.f16x2 p, p, {less};",
+            f"fma.rn.f16x2 q, q, {sixteenth}, {less_upper};",
             f"mov.b32 {{${first}, ${first + 1}}}, p;",
             f"mov.b32 {{${first + 2}, ${first + 3}}}, q;",
         ]
     return lines
+
+
+def _bytes(counted: Counting) -> Expansion:
+    """n - offset of four bytes n: a byte below the upper byte of 1024 is the number 1024 + n."""
+    constant = Constants(5)
+    exponent, less = (
+        constant(0x64646464, "the upper byte of 1024 in fp16, four times"),
+        constant.pair(-(1024.0 + counted.offset)),
+    )
+    lines = [".reg .b32 x, p, q;", *flipped("$4", "x", 8, counted)]
+    source = "x" if counted.flip else "$4"
+    for register, selector, first in (("p", 0x4140, 0), ("q", 0x4342, 2)):
+        lines += [
+            f"prmt.b32 {register}, {source}, {exponent}, 0x{selector:04x};",
+            f"add.rn.f16x2 {register}, {register}, {less};",
+            f"mov.b32 {{${first}, ${first + 1}}}, {register};",
+        ]
+    return Expansion(tuple(lines), (0, 1, 2, 3), constant.values, constant.comments)
 
 
 def fp8_expansion(format: str) -> Expansion:

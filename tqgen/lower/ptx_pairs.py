@@ -6,7 +6,7 @@ are brought side by side while they are still packed, which is cheaper than to m
 
 from __future__ import annotations
 
-from tqgen.lower.ptx import Constants, Expansion, look_up, magnitudes, spread
+from tqgen.lower.ptx import Constants, Counting, Expansion, counting, flipped, look_up, magnitudes, spread
 
 CODES = 8
 HALF = 16  # bits of a register for each token
@@ -21,9 +21,12 @@ def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
     """
     constant = Constants(2 * CODES + 2)
     first, second = f"${2 * CODES}", f"${2 * CODES + 1}"
-    middle = 2 ** (bits - 1)
-    if numbers == tuple(float(code - middle) for code in range(2**bits)):
-        lines = [".reg .b32 a, b, p, x, y;", *_centered(bits, first, second, constant)]
+    counted = counting(bits, numbers)
+    if bits == 8 and counted:
+        return _bytes(counted)
+    if counted:
+        registers = ".reg .b32 a, b, p, x, y, f, g;" if counted.flip else ".reg .b32 a, b, p, x, y;"
+        lines = [registers, *_counted(bits, first, second, counted, constant)]
         return Expansion(tuple(lines), tuple(range(CODES)), constant.values, constant.comments)
     symmetric = numbers == tuple(-number for number in reversed(numbers))
     if bits > 4 or (bits == 4 and not symmetric):
@@ -44,10 +47,13 @@ def paired_expansion(bits: int, numbers: tuple[float, ...]) -> Expansion | None:
     return Expansion(tuple(lines), EVEN_THEN_ODD, constant.values, constant.comments)
 
 
-def _centered(bits: int, first: str, second: str, constant: Constants) -> list[str]:
-    """code - 2**(bits - 1): a code at bit o of 1024's mantissa is 1024 + code * 2**o, and one step leads back."""
+def _counted(bits: int, first: str, second: str, counted: Counting, constant: Constants) -> list[str]:
+    """code - offset: a code at bit o of 1024's mantissa is 1024 + code * 2**o, and one step leads back."""
     in_half = HALF // bits
-    lines = [f"prmt.b32 a, {first}, {second}, 0x5410;"]
+    lines = [*flipped(first, "f", bits, counted), *flipped(second, "g", bits, counted)]
+    if lines:
+        first, second = "f", "g"
+    lines.append(f"prmt.b32 a, {first}, {second}, 0x5410;")
     if bits == 4:
         lines.append(f"prmt.b32 b, {first}, {second}, 0x7632;")
     elif in_half < CODES:
@@ -62,7 +68,7 @@ def _centered(bits: int, first: str, second: str, constant: Constants) -> list[s
                 offset = 0
             mask = (2**bits - 1) << offset
             lines.append(f"lop3.b32 p, {word}, 0x{mask | mask << HALF:08x}, {exponent}, 0xea;")
-            back = constant.pair(-(1024 / 2**offset + 2 ** (bits - 1)))
+            back = constant.pair(-(1024 / 2**offset + counted.offset))
             if offset:
                 lines.append(f"fma.rn.f16x2 p, p, {constant.pair(2.0**-offset)}, {back};")
             else:
@@ -70,6 +76,26 @@ def _centered(bits: int, first: str, second: str, constant: Constants) -> list[s
             lines.append(f"mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;")
             offset += bits
     return lines
+
+
+def _bytes(counted: Counting) -> Expansion:
+    """The numbers of four codes of 8 bits of two tokens: inputs $8 and $9."""
+    constant = Constants(10)
+    exponent, less = (
+        constant(0x64646464, "the upper byte of 1024 in fp16, four times"),
+        constant.pair(-(1024.0 + counted.offset)),
+    )
+    first, second = ("x", "y") if counted.flip else ("$8", "$9")
+    lines = [".reg .b32 x, y, p, t;", *flipped("$8", "x", 8, counted), *flipped("$9", "y", 8, counted)]
+    for pair, selector in ((0, 0x5140), (2, 0x7362)):
+        lines.append(f"prmt.b32 t, {first}, {second}, 0x{selector:04x};")
+        for code, halves in ((pair, 0x4140), (pair + 1, 0x4342)):
+            lines += [
+                f"prmt.b32 p, t, {exponent}, 0x{halves:04x};",
+                f"add.rn.f16x2 p, p, {less};",
+                f"mov.b32 {{${2 * code}, ${2 * code + 1}}}, p;",
+            ]
+    return Expansion(tuple(lines), (0, 1, 2, 3), constant.values, constant.comments)
 
 
 def paired_fp8_expansion(format: str) -> Expansion:

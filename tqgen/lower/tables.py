@@ -57,11 +57,13 @@ def attention_constants(layout: Layout, attention: AttentionPlan | None, known: 
     if attention is None:
         return []
     found: list[Constant] = []
-    for name, side in (("key", attention.key), ("value", attention.value)):
+    fragments = attention.fragments
+    # Codes of values in pairs have operands of their own.
+    key = fragments.key_codes if fragments else attention.key
+    for name, side in (("key", key), ("value", attention.value)):
         if side.has_operands:
             numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
             found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
-    fragments = attention.fragments
     if fragments and fragments.query and layout.key.rotation.is_hadamard:
         found += [table for table in quad_rotation(layout.key, fragments.query.parts) if table not in known]
     if fragments and fragments.pairs.has_operands:

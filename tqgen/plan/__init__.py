@@ -7,7 +7,7 @@ over the names that the generated functions use: `token`, `head`, `BLOCK_SIZE`, 
 from __future__ import annotations
 
 from tqgen.plan.attention import AttentionPlan, AttentionSidePlan, TileChoice
-from tqgen.plan.fragments import FragmentPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan
+from tqgen.plan.fragments import FragmentPlan, GroupsPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan
 from tqgen.plan.module import Argument, Constant, KeptPlan, ModulePlan, TilePlan
 from tqgen.plan.quads import QuadsPlan, RowNumbersPlan
 from tqgen.plan.sides import EncodedPlan, FieldPlan, LanesPlan, PackingPlan, RotationPlan, SidePlan
@@ -20,6 +20,7 @@ __all__ = [
     "EncodedPlan",
     "FieldPlan",
     "FragmentPlan",
+    "GroupsPlan",
     "KeptPlan",
     "LanesPlan",
     "ModulePlan",

@@ -45,7 +45,7 @@ class AttentionSidePlan:
     readers: int = 0  # threads that load one row, 16 bytes each
     chunks: int = 0  # of 8 codes that one of them holds
     run: int = 0  # of its chunks that stay neighbours in the tile
-    centered_by: int | None = None  # numbers are code - centered_by
+    counted: str = ""  # source over `codes` of whole numbers; empty: numbers are looked up
     numbers: tuple[str, ...] = ()
     format: str = ""
     scale: str | None = None
@@ -53,6 +53,8 @@ class AttentionSidePlan:
     normalised: bool = False
     comment: tuple[str, ...] = ()  # what each of the constants is
     squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
+    groups: int = 1  # of a vector; numbers of more are multiplied by their scales where they are expanded
+    largest: str = "0.0"  # of the numbers' magnitudes
 
     @property
     def order_text(self) -> str:
@@ -82,7 +84,8 @@ class AttentionSidePlan:
     @property
     def zero_comment(self) -> str:
         """A comment on the number in `zero`; empty where there is none."""
-        return f"  # {self.centered_by} is where numbers are counted from" if self.zero and "*" in self.zero else ""
+        middle = -min(map(float, self.numbers), default=0.0)
+        return f"  # {middle:g} is where numbers are counted from" if self.zero and "*" in self.zero else ""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -92,7 +95,7 @@ class AttentionSidePlan:
     @property
     def looks_up(self) -> bool:
         """Whether the form without assembly takes numbers from a table."""
-        return bool(self.numbers) and self.centered_by is None
+        return bool(self.numbers) and not self.counted
 
     @property
     def has_operands(self) -> bool:
@@ -123,6 +126,11 @@ class AttentionPlan:
     merge_splits: int  # the most splits of one query row that the merge takes at a time
     invariant_merge: int  # splits at fixed positions that the merge takes at a time, however many there are
     fragments: FragmentPlan | None  # for few query rows; None: they are worked on like many
+
+    @property
+    def needs_capability(self) -> int:
+        """Of a GPU that has the assembly of both sides."""
+        return max(side.needs_capability for _, side in self.sides)
 
     @property
     def sides(self) -> tuple[tuple[str, AttentionSidePlan], ...]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tqgen.plan.attention import AttentionSidePlan
 
 from tqgen.plan.assembly import assembly_text
 
@@ -18,11 +22,24 @@ class RunFieldPlan:
     item_bytes: int
     stride: str  # source: bytes from token to token
     words: int  # 32-bit words that hold the run where its items are neighbours and aligned; 0: four loads
+    grouped: bool  # a token has one for each group of its elements
 
     @property
     def raw(self) -> tuple[str, ...]:
         """Names of what is loaded."""
         return (self.name,) if self.words else tuple(f"{self.name}_{n}" for n in range(4))
+
+
+@dataclass(frozen=True)
+class GroupsPlan:
+    """Where a token's vector has groups with scales of their own: which of them a thread needs."""
+
+    of_run: int  # groups in the run of a thread
+    first_of_run: str  # source over `thread`
+    of_quarter: int  # groups in a quarter of a vector, of which four threads find the largest number of a token
+    first_of_quarter: str
+    largest: str  # magnitude of a code's number
+    has_zero: bool
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,7 @@ class RunPlan:
     code: str  # source over `thread` and `place`: the code in the row's bytes
     element: str  # source over `code`
     fields: tuple[RunFieldPlan, ...]
+    groups: GroupsPlan | None  # None: one scale for each token
 
     def raw(self, name: str) -> tuple[str, ...]:
         """Names of what is loaded of the run `name`."""
@@ -117,12 +135,15 @@ class FragmentPlan:
     """Attention of few query rows whose operands are expanded in the registers that tensor cores take them from."""
 
     why: str
+    key_codes: AttentionSidePlan  # how codes become numbers
+    value_codes: AttentionSidePlan
     key: RunPlan
     value: RunPlan
     pairs: PairsPlan
     tokens: int  # of one warp in one step
     warps: int
-    most_rows: int  # query rows of one KV head up to which this form is taken
+    most_rows: int  # query rows of a program
+    few_rows: int  # query rows of one KV head up to which this form is taken
     condition: str  # source over block_size, num_kv_heads and alignment: which caches it can read
     values_ahead: bool  # values are loaded a step ahead, as keys and metadata are
     query: QueryPlan | None  # None: rotated by one product with the whole matrix, which warps share
@@ -132,6 +153,7 @@ class FragmentPlan:
     largest_exponent: int
     programs_per_processor: int  # of up to 8 query rows, that one holds at once
     programs_of_more_rows: int
+    registers: int | None  # of a thread at most, of programs of up to 8 query rows on NVIDIA's GPUs; None: as it comes
 
     @property
     def raw_ahead(self) -> tuple[str, ...]:
@@ -143,4 +165,9 @@ class FragmentPlan:
     @property
     def raw_values(self) -> tuple[str, ...]:
         """Names of what a thread loads of values for one step."""
-        return tuple(name for n in range(8) for name in self.value.raw(f"value_{n}"))
+        groups = [field.short for field in self.value.fields if field.grouped]
+        return tuple(
+            name
+            for n in range(8)
+            for name in (*self.value.raw(f"value_{n}"), *(f"value_{n}_{short}" for short in groups))
+        )
