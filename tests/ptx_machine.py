@@ -167,7 +167,7 @@ class _Results:
 
 
 def install() -> None:
-    """Give Triton's interpreter inline assembly of 32-bit inputs, one element at a time."""
+    """Give Triton's interpreter inline assembly of 32-bit registers, each an element or two of 16 bits."""
     from triton.runtime import interpreter
 
     builder = interpreter.InterpreterBuilder
@@ -178,18 +178,14 @@ def install() -> None:
         kinds = constraints.split(",")
         outputs = sum(kind.startswith("=") for kind in kinds)
         inputs = [value.data for value in values]
-        if (
-            pack != 1
-            or any(kind not in ("r", "f") for kind in kinds[outputs:])
-            or any(one.itemsize != 4 for one in inputs)
-        ):
-            raise NotImplementedError(f"ptx_machine takes 32-bit inputs one at a time, not {constraints}, pack={pack}")
+        if any(kind not in ("r", "f") for kind in kinds[outputs:]) or any(pack * one.itemsize != 4 for one in inputs):
+            raise NotImplementedError(f"ptx_machine takes 32-bit registers, not {constraints}, pack={pack}")
         shaped = [np.ascontiguousarray(one).view(U32) for one in np.broadcast_arrays(*inputs)]
         results = run(assembly, outputs, shaped)
         handles = []
         for kind, bits, given in zip(kinds, results, types, strict=False):
             dtype = getattr(given, "scalar", given)
-            unsigned = bits.astype(np.uint16) if kind == "=h" else bits
+            unsigned = bits.astype(np.uint16) if kind == "=h" else bits.view(np.uint16) if pack == 2 else bits
             handles.append(interpreter.TensorHandle(unsigned.view(interpreter._get_np_dtype(dtype)), dtype))
         return _Results(handles)
 

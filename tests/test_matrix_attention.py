@@ -29,6 +29,13 @@ KEYS = {
     "uniform3": {"codec": "uniform", "bits": 3},
     "symmetric4": {"codec": "uniform", "bits": 4, "symmetric": True, "scale": {"dtype": "fp32"}},
     "halves": {"codec": "uniform", "bits": 4, "packing": "halves"},
+    "uniform8": {"codec": "uniform", "bits": 8},
+    "symmetric8": {"codec": "uniform", "bits": 8, "symmetric": True},
+    "groups4": {"codec": "uniform", "bits": 4, "group": 32, "scale": {"dtype": "bf16"}},
+    "groups2": {"codec": "uniform", "bits": 2, "group": 16, "zero": {"dtype": "bf16"}},
+    "groups8": {"codec": "uniform", "bits": 8, "group": 8},
+    "symmetric_groups4": {"codec": "uniform", "bits": 4, "group": 16, "symmetric": True},
+    "symmetric_groups3": {"codec": "uniform", "bits": 3, "group": 32, "symmetric": True},
     "e4m3": {"codec": "fp8"},
     "e5m2": {"codec": "fp8", "format": "e5m2", "scale": {"dtype": "bf16"}},
 }
@@ -43,6 +50,14 @@ VALUES = {
     "mse3": {"codec": "mse", "bits": 3},
     "mse2": {"codec": "mse", "bits": 2},
     "halves": {"codec": "uniform", "bits": 4, "packing": "halves"},
+    "uniform8": {"codec": "uniform", "bits": 8},
+    "symmetric8": {"codec": "uniform", "bits": 8, "symmetric": True},
+    "groups4": {"codec": "uniform", "bits": 4, "group": 32},
+    "groups2": {"codec": "uniform", "bits": 2, "group": 16},
+    "groups8": {"codec": "uniform", "bits": 8, "group": 8},
+    "groups3": {"codec": "uniform", "bits": 3, "group": 16},
+    "symmetric_groups4": {"codec": "uniform", "bits": 4, "group": 16, "symmetric": True},
+    "symmetric_groups8": {"codec": "uniform", "bits": 8, "group": 64, "symmetric": True},
     "e4m3": {"codec": "fp8", "scale": {}},
     "e5m2": {"codec": "fp8", "format": "e5m2"},
 }
@@ -59,8 +74,8 @@ AXES = {
     "key.rotation": ("none", "hadamard", "signed_hadamard", "blocks", "matrix"),
     "value.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
     "center": ("none", "key", "value"),
-    # few query rows have a kernel of their own, up to 8 and up to 16; of many, a program takes up to 64
-    "group": ("1", "5", "12", "24"),
+    # few query rows have a kernel of their own, up to 8, up to 16 and twice that; of many, a program takes up to 64
+    "group": ("1", "5", "12", "24", "40"),
     "queries": ("1", "3"),
     "form": attention.FORMS,
     "lengths": ("70-0-16", "17-135-1", "5-48-97"),
@@ -184,7 +199,7 @@ def test_splits_are_merged_some_at_a_time(splits, rotation, tally):
 
 
 @pytest.mark.parametrize("value", ["uniform4", "mse4"])
-@pytest.mark.parametrize("group", [4, 24])
+@pytest.mark.parametrize("group", [4, 40])
 @pytest.mark.parametrize(
     ("dtype", "size"), [("bf16", 1e-37), ("bf16", 1e-20), ("bf16", 1e18), ("fp16", 0.0), ("fp16", 1e-6), ("fp16", 4e3)]
 )
@@ -210,7 +225,7 @@ def test_sums_stay_finite_whatever_the_size_of_values(dtype, size, group, value)
     assert output.isfinite().all() and output.abs().max() <= 4 * size
 
 
-@pytest.mark.parametrize("group", [4, 24])
+@pytest.mark.parametrize("group", [4, 40])
 @pytest.mark.parametrize("exponent", [-100, -66, 10])
 def test_queries_of_any_size(exponent, group):
     """Keys that are as much smaller or larger by a power of two give the same scores."""
@@ -218,15 +233,39 @@ def test_queries_of_any_size(exponent, group):
     key = {"codec": "uniform", "bits": 4, "scale": bf16, "zero": bf16}
     spec = {"tqgen": 1, "name": "sized", "head_dim": 64, "key": key, "value": {"codec": "uniform", "bits": 4}}
     module, where = kernels_of(json.dumps(spec)).module, verify.device()
-    vectors = torch.randn(2, 32, 1, 64, generator=torch.Generator().manual_seed(1)).to(where)
-    table, lengths = torch.arange(2, dtype=torch.int32)[None].to(where), torch.tensor([32], dtype=torch.int32).to(where)
+    vectors = torch.randn(2, 48, 1, 64, generator=torch.Generator().manual_seed(1)).to(where)
+    table, lengths = torch.arange(3, dtype=torch.int32)[None].to(where), torch.tensor([48], dtype=torch.int32).to(where)
 
     def attended(factor):
-        cache = module.allocate(2, 16, 1, device=where)
-        module.store(vectors[0] / factor, vectors[1], cache, torch.arange(32, device=where))
+        cache = module.allocate(3, 16, 1, device=where)
+        module.store(vectors[0] / factor, vectors[1], cache, torch.arange(48, device=where))
         return module.decode_attention(vectors[0, :group].view(1, group, 64) * factor, cache, table, lengths)
 
     torch.testing.assert_close(attended(2.0**exponent), attended(1.0), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("assembled", [False, True], ids=["without PTX", "with"])
+@pytest.mark.parametrize("symmetric", [False, True], ids=["zeros", "symmetric"])
+def test_groups_of_one_vector_may_be_far_apart(symmetric, assembled, monkeypatch):
+    """What a group 2**22 times smaller than its neighbour says is not lost, in keys or in values."""
+    side = {"codec": "uniform", "bits": 4, "group": 32, "symmetric": symmetric}
+    spec = {"tqgen": 1, "name": "apart", "head_dim": 64, "key": side, "value": side}
+    kernels, where = kernels_of(json.dumps(spec)), verify.device()
+    assert kernels.plan.attention.fragments
+    if assembled and where.type == "cpu":
+        ptx_machine.install()
+        monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
+    sizes = torch.tensor([2.0**12, 2.0**-10]).repeat_interleave(32).to(where)
+    key, value, query = torch.randn(3, 32, 1, 64, generator=torch.Generator().manual_seed(3)).to(where)
+    cache = kernels.module.allocate(2, 16, 1, device=where)
+    slots = torch.arange(32, device=where)
+    kernels.module.store(key * sizes, value * sizes, cache, slots)
+    query = query.reshape(1, 32, 64)[:, :8] * (sizes < 1) * 2.0**10  # large elements of keys count for nothing
+    table, lengths = torch.arange(2, dtype=torch.int32)[None].to(where), torch.tensor([32], dtype=torch.int32).to(where)
+    got = kernels.module.decode_attention(query.contiguous(), cache, table, lengths, softmax_scale=0.125)
+    keys, values = kernels.module.unpack(cache, slots, dtype=torch.float32)
+    shares = torch.softmax(query[0].double() @ keys[:, 0].double().T * 0.125, 1)
+    assert ((got[0] - shares @ values[:, 0].double()).abs() <= 2**-8 * sizes).all()
 
 
 @pytest.mark.parametrize("codec", [{"codec": "raw", "dtype": "bf16"}, {"codec": "fp8", "scale": {"dtype": "fp32"}}])
@@ -268,7 +307,7 @@ def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
 
 
 @pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**63, 2**70])
-@pytest.mark.parametrize("group", [2, 24])
+@pytest.mark.parametrize("group", [2, 40])
 def test_windows_wider_than_any_sequence(group, window):
     """Sequences have fewer positions than queries, none, or as many as their blocks: windows are counted in 32 bits."""
     spec = {"tqgen": 1, "name": "wide", "head_dim": 64, "key": {"codec": "mse", "bits": 4}, "value": {"codec": "fp8"}}

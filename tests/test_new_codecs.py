@@ -79,7 +79,6 @@ def test_a_key_without_a_description_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("side", "head_dim", "said"),
     [
-        ("{codec: uniform, bits: 4, symmetric: true}", 64, "backwards they are their own negatives"),
         ("{codec: uniform, bits: 5}", 64, "no assembly for 5 bits"),
         ("{codec: uniform, bits: 4, group: 32}", 64, "more than one scale a token"),
         ("{codec: uniform, bits: 4}", 96, "96 elements are not whole words"),

@@ -17,6 +17,7 @@ from tqgen.compiler import compile_spec
 from tqgen.layout.resolve import resolve
 from tqgen.lower import lower, ptx
 from tqgen.lower.fragments import MOST_ROWS
+from tqgen.lower.ptx_pairs import paired_expansion
 from tqgen.spec import parse_spec
 from tqgen.verify import attention
 from tqgen.verify.cells import Cell
@@ -80,6 +81,37 @@ def test_sums_of_squares(name, bits):
     assert np.array_equal(numbers, np.array(levels, np.float16)[codes[:, expansion.order]])
     exact = (np.array(levels)[codes] ** 2).sum(1)
     assert np.abs(squares / expansion.squares_per_one - exact).max() <= 8 * 7e-5
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("counted", ["from 0", "from the middle", "two's complement"])
+def test_codes_that_are_whole_numbers(bits, counted):
+    """Of one token and of two side by side: every code in every place of a unit, and whatever stands above a unit."""
+    middle = 2 ** (bits - 1)
+    levels = {
+        "from 0": range(2 * middle),
+        "from the middle": range(-middle, middle),
+        "two's complement": [*range(middle), *range(-middle, 0)],
+    }[counted]
+    levels = tuple(map(float, levels))
+    one, two = ptx.expansion(bits, levels), paired_expansion(bits, levels)
+    places = len(one.order)
+    rng = np.random.default_rng(bits)
+    codes = np.concatenate([np.arange(2**bits)[:, None].repeat(places, 1), rng.integers(0, 2**bits, (64, places))])
+    codes = np.stack([codes, rng.permuted(codes)])
+    above = rng.integers(0, 2**32, codes.shape[:2], dtype=np.uint64) << (bits * places)
+    units = ((codes.astype(np.uint64) << (bits * np.arange(places, dtype=np.uint64))).sum(2) | above).astype(np.uint32)
+    expected = np.array(levels, np.float16)[codes]
+
+    def numbers(expansion, inputs):
+        constants = [np.full_like(units[0], constant) for constant in expansion.constants]
+        halves = ptx_machine.run(expansion.assembly, len(expansion.order) * len(inputs), [*inputs, *constants])
+        return np.stack(halves, 1).astype(np.uint16).view(np.float16)
+
+    assert np.array_equal(numbers(one, units[:1]), expected[0][:, one.order])
+    paired = numbers(two, units)
+    assert np.array_equal(paired[:, 0::2], expected[0][:, two.order])
+    assert np.array_equal(paired[:, 1::2], expected[1][:, two.order])
 
 
 @pytest.fixture

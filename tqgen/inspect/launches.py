@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tqgen.inspect.targets import Target
-from tqgen.lower.fragments import TOKENS
+from tqgen.lower.fragments import FEW_ROWS, TOKENS
 
 # Kernels that work on vectors of every stored side, and the argument that says on how many, or how many times so many,
 # at a time.
@@ -140,7 +140,7 @@ def launches(
             output = torch.zeros(4, 4 * num_kv_heads, dims["value"], dtype=dtype)
             module.rotate_attention_output(output, **taken("rotate_attention_output"))
         if "decode_attention" in launchers and hasattr(module, "decode_attention"):
-            heads = (group or (32 if many else 4)) * num_kv_heads
+            heads = (group or (2 * FEW_ROWS if many else 4)) * num_kv_heads
             query = torch.zeros(2, heads, dims["key"], dtype=dtype)
             table = torch.zeros(2, 64, dtype=torch.int32)
             lengths = torch.full((2,), 64 * block_size, dtype=torch.int32)
