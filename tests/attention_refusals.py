@@ -163,8 +163,11 @@ class AttentionCalls:
                 yield f"{name} is {what}", error, name, lambda n=name, g=given: self.call(**{n: g})
         starts = torch.arange(SEQUENCES + 1, dtype=torch.int32, device=self.where)
         for what, error, given in without_numbers(starts):
-            yield f"query_start_loc is {what}", error, "query_start_loc", lambda g=given: self.call(
-                query_start_loc=g, max_query_len=1
+            yield (
+                f"query_start_loc is {what}",
+                error,
+                "query_start_loc",
+                lambda g=given: self.call(query_start_loc=g, max_query_len=1),
             )
 
     def _numbers(self) -> Iterator[Call]:
@@ -236,12 +239,18 @@ class AttentionCalls:
         for what, error, given in bad:
             yield f"{name}: {what}", error, name, lambda g=given: self.call(query_start_loc=g, max_query_len=1)
         several = self.new(SEQUENCES, 2, *self.query.shape[1:])
-        yield "starts of no flat query", ValueError, name, lambda: self.call(
-            query=several, query_start_loc=good, max_query_len=2
+        yield (
+            "starts of no flat query",
+            ValueError,
+            name,
+            lambda: self.call(query=several, query_start_loc=good, max_query_len=2),
         )
         for most, error in ((None, ValueError), (0, ValueError), (1.5, TypeError)):
-            yield f"at most {most} queries", error, "max_query_len", lambda m=most: self.call(
-                query_start_loc=good, max_query_len=m
+            yield (
+                f"at most {most} queries",
+                error,
+                "max_query_len",
+                lambda m=most: self.call(query_start_loc=good, max_query_len=m),
             )
 
     def _centers(self) -> Iterator[Call]:
@@ -265,8 +274,11 @@ class AttentionCalls:
         yield "no block", lambda: self.call(**empty)
         for none in ({"num_sequences": 0}, {"max_seq_len": 0}, {"queries_per_sequence": 0}):
             counts = {"num_sequences": SEQUENCES, "max_seq_len": 64, **none}
-            yield f"splits of {none}", lambda counts=counts: self.module.decode_num_splits(
-                num_query_heads=self.heads, num_kv_heads=HEADS, device=self.where, **counts
+            yield (
+                f"splits of {none}",
+                lambda counts=counts: self.module.decode_num_splits(
+                    num_query_heads=self.heads, num_kv_heads=HEADS, device=self.where, **counts
+                ),
             )
         yield "a workspace of no query", lambda: self.module.decode_workspace_size(0, self.heads, 1)
         yield "no query of any sequence", lambda: self.call(query=self.new(SEQUENCES, 0, self.heads, self.dims[0]))

@@ -231,13 +231,19 @@ class Calls:
     def _rotations(self) -> Iterator[Call]:
         good = self.vectors["value"]
         yield "an output of int32", TypeError, "output", lambda: self.rotate(good.int())
-        yield "an output of one element more", ValueError, "output", lambda: self.rotate(
-            good.new_zeros(*good.shape[:-1], good.shape[-1] + 1)
+        yield (
+            "an output of one element more",
+            ValueError,
+            "output",
+            lambda: self.rotate(good.new_zeros(*good.shape[:-1], good.shape[-1] + 1)),
         )
         yield "an output of one dimension", ValueError, "output", lambda: self.rotate(good[0, 0])
         if "value_center" in self.run_time:
-            yield "an output of other heads", ValueError, "output", lambda: self.rotate(
-                good.new_zeros(1, HEADS + 1, good.shape[-1])
+            yield (
+                "an output of other heads",
+                ValueError,
+                "output",
+                lambda: self.rotate(good.new_zeros(1, HEADS + 1, good.shape[-1])),
             )
 
     def good(self) -> Iterator[tuple[str, Callable[[], Any]]]:

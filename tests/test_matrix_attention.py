@@ -218,8 +218,9 @@ def test_sums_stay_finite_whatever_the_size_of_values(dtype, size, group, value)
     cache = module.allocate(8, 16, 1, device=where)
     vectors = torch.randn(2, 128, 1, 64, generator=torch.Generator().manual_seed(1)).to(where)
     module.store(vectors[0], vectors[1] * size, cache, torch.arange(128, device=where))
-    table, lengths = torch.arange(8, dtype=torch.int32)[None].to(where), torch.tensor([128], dtype=torch.int32).to(
-        where
+    table, lengths = (
+        torch.arange(8, dtype=torch.int32)[None].to(where),
+        torch.tensor([128], dtype=torch.int32).to(where),
     )
     output = module.decode_attention(vectors[0, :group].view(1, group, 64), cache, table, lengths)
     assert output.isfinite().all() and output.abs().max() <= 4 * size

@@ -116,10 +116,10 @@ class Span:
 class Folding:
     """How attention takes a side apart: vector = number[code] * scale + zero, with one scale and zero for each group.
 
-    Where a vector is one group, the tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and zero
-    are folded into scores or probabilities. Scales and zeros of more groups are applied to the numbers, which are whole
-    and not counted from the middle, so that one rounding to fp16 makes elements of them. `scale` and `zero` are source
-    over the names of the stored metadata.
+    Where a vector is one group, the tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and
+    zero are folded into scores or probabilities. Scales and zeros of more groups are applied to the numbers, which are
+    whole and not counted from the middle, so that one rounding to fp16 makes elements of them. `scale` and `zero` are
+    source over the names of the stored metadata.
     """
 
     numbers: tuple[float, ...] | None  # for each code; None: the codes are numbers of `format`

@@ -213,7 +213,7 @@ class UniformCodec(Codec):
         return _grid.decode_span(self.ordinals(side, parts["codes"]), parts["scale"], parts.get("zero"))
 
     def folding(self, side: Side) -> Folding | None:
-        """Codes of one group are counted from the middle of their range, so that scale and zero do not cancel in sums."""
+        """Codes of one group are counted from the middle of their range, so that scale and zero do not cancel."""
         parameters: UniformParameters = side.parameters
         groups = side.part("scale").count
         center = 2 ** (parameters.bits - 1)

@@ -117,7 +117,11 @@ class AttentionPlan:
     query_masked: bool
     exponent_limit: int  # of the power of two that is taken out of a value's scale
     programs_per_processor: int  # that one holds at once
-    steps_of_a_program: int  # what a program does once takes as long as so many steps of its loop
+    # Microseconds that the number of splits is chosen by.
+    step_time: float  # of a step, times 1 and the programs that share a multiprocessor
+    split_time: float  # of each split
+    merge_time: float  # of each split of a query row
+    merge_turn_time: float  # of each turn of the merge, which takes `merge_splits` at a time
     largest_factor: str  # below which scores are multiplied by what a caller gives, and are finite in fp32
     smallest_softcap: str  # by which fp32 divides scores
     most_waves: int  # of programs, among which the number of splits is chosen
