@@ -119,7 +119,7 @@ def test_assembly_is_asked_for_by_what_it_holds(key, value, monkeypatch):
         (32, 32, 8192, 1, 2),
         (128, 32, 8192, 1, 1),
         (1, 128, 32768, 1, 32),
-        # 20 and 32 rows are two programs, more are of up to 64 rows each, and steps of 32 tokens
+        # 20 and 32 rows are two programs, more are of up to 32 rows each, and steps of 64 tokens
         (1, 32, 32768, 5, 16),
         (1, 32, 100, 5, 1),
         (1, 32, 32768, 17, 16),
@@ -179,7 +179,7 @@ def test_a_workspace_is_counted_in_whole_numbers_of_any_size():
 def test_query_rows_of_a_program():
     module = shipped("mse4_v4")
     rows = (1, 8, 9, 16, 17, 32, 33, 64, 65, 1000)
-    assert [module._attention_tile(n)[0] for n in rows] == [8, 8, 16, 16, 32, 32, 64, 64, 64, 64]
+    assert [module._attention_tile(n)[0] for n in rows] == [8, 8, 16, 16, 32, 32, 32, 32, 32, 32]
     assert [module._few_tile(n)[0] for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 16, 16]
 
 

@@ -74,7 +74,7 @@ AXES = {
     "key.rotation": ("none", "hadamard", "signed_hadamard", "blocks", "matrix"),
     "value.rotation": ("none", "hadamard", "signed_hadamard", "matrix"),
     "center": ("none", "key", "value"),
-    # few query rows have a kernel of their own, up to 8, up to 16 and twice that; of many, a program takes up to 64
+    # few query rows have a kernel of their own, up to 8, up to 16 and twice that; of many, a program takes up to 32
     "group": ("1", "5", "12", "24", "40"),
     "queries": ("1", "3"),
     "form": attention.FORMS,

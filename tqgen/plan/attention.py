@@ -111,6 +111,7 @@ class AttentionPlan:
     value: AttentionSidePlan
     tile: TileChoice
     tile_many_rows: TileChoice  # where a KV head has more than 16 query rows
+    most_columns: int  # query rows of a program
     prefetch: bool  # a tile is loaded while the one before it is worked on
     stages: int  # of the software pipeline over tiles
     query_chunk: int  # rows of the rotation at a time
