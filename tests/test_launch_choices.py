@@ -122,7 +122,7 @@ def test_assembly_is_asked_for_by_what_it_holds(key, value, monkeypatch):
         # 20 and 32 rows are two programs, more are of up to 32 rows each, and steps of 64 tokens
         (1, 32, 32768, 5, 16),
         (1, 32, 100, 5, 1),
-        (1, 32, 32768, 17, 16),
+        (1, 32, 32768, 17, 11),
         (0, 32, 32768, 1, 128),
     ],
 )
