@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from compile_cases import Case, default_cases
-from compile_server import Compiler
+from support.compile_cases import Case, default_cases
+from support.compile_server import Compiler
 
 from tqgen.inspect import TARGETS
 

@@ -1,6 +1,6 @@
 """Without a GPU, kernels run in Triton's interpreter: that has to be said before anything imports `triton`.
 
-The end of a run says how many cells each tier had; see `tiers.py`.
+The end of a run says how many cells each tier had; see `support/tiers.py`.
 """
 
 import importlib.util
@@ -11,12 +11,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import pytest
-import tiers
+from support import tiers
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
-    import quick_interpreter
     import torch
-    import watched_memory
+    from support import quick_interpreter, watched_memory
 
     from tqgen.verify import interpreter
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from kernels import with_tile
-from layouts import layout_of
+from support.kernels import with_tile
+from support.layouts import layout_of
 
 from tqgen import emit
 from tqgen.layout import Layout

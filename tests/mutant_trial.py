@@ -10,10 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import ptx_machine
-import refusals
-from far_apart import AXES, differs, far_buffer
 from mutants import Mutant
+from support import ptx_machine, refusals
+from support.far_apart import AXES, differs, far_buffer
 
 from tqgen import verify
 from tqgen.layout import Layout

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from layouts import layout_of
+from support.layouts import layout_of
 
 from tqgen import reference
 from tqgen.verify.attention_bounds import bounds, output_rounding

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from kernels import load
+from support.kernels import load
 
 from tqgen.layout.resolve import resolve
 from tqgen.lower import lower

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kernels import kernels_of
+from support.kernels import kernels_of
 
 from tqgen import manifest, verify
 from tqgen.bench import cases, chart, kernels, run, table, timing

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from caches import BLOCKS, filled, vectors
-from layouts import layout_of
+from support.caches import BLOCKS, filled, vectors
+from support.layouts import layout_of
 
 from tqgen import reference
 from tqgen.codecs.base import Span

@@ -7,8 +7,8 @@ import re
 import compiled_figures
 import pytest
 import triton
-from compile_cases import DECODE, LAUNCH, STORE, UNPACK, Case, default_cases, exhaustive_cases, others, thinned
-from compile_server import Compiler
+from support.compile_cases import DECODE, LAUNCH, STORE, UNPACK, Case, default_cases, exhaustive_cases, others, thinned
+from support.compile_server import Compiler
 
 from tqgen import emit, manifest
 from tqgen.compiler import compile_spec

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_specs import spec_texts
+from support.random_specs import spec_texts
 
 from tqgen.cli import run
 from tqgen.compiler import compile_parsed

@@ -6,7 +6,7 @@ import re
 import shlex
 
 import pytest
-from kernels import described, kernels_of
+from support.kernels import described, kernels_of
 from test_verify import BASE, DIFFERENCES
 
 from tqgen.cli import run

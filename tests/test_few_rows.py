@@ -4,10 +4,10 @@ import importlib
 import json
 
 import numpy as np
-import ptx_machine
 import pytest
 import torch
-from kernels import kernels_of
+from support import ptx_machine
+from support.kernels import kernels_of
 from test_ptx import few_rows
 
 from tqgen import manifest, verify

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from layouts import layout_of
+from support.layouts import layout_of
 
 from tqgen import codebooks, reference
 from tqgen.codecs.base import Span

@@ -6,8 +6,8 @@ The same checks run on a GPU: `python benchmarks/gpu_tier OUTPUT_FOLDER --part g
 import numpy as np
 import pytest
 import torch
-from golden_cases import TURBOQUANT, case, names
-from kernels import load
+from support.golden_cases import TURBOQUANT, case, names
+from support.kernels import load
 
 from tqgen import reference, verify
 from tqgen.lower import lower

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from golden_cases import TURBOQUANT, case, names
+from support.golden_cases import TURBOQUANT, case, names
 
 from tqgen import reference
 from tqgen.codecs.base import Span

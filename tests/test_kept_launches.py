@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
-from kernels import kernels_of
+from support.kernels import kernels_of
 
 BLOCKS, BLOCK_SIZE, HEADS, TOKENS, D = 6, 8, 2, 5, 16
 SPECS = {

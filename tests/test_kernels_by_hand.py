@@ -10,8 +10,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from far_apart import differs, far_buffer
-from kernels import kernels_of
+from support.far_apart import differs, far_buffer
+from support.kernels import kernels_of
 
 from tqgen.numerics import floats
 from tqgen.verify import device

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import triton
-from kernels import kernels_of
+from support.kernels import kernels_of
 
 from tqgen import emit, verify
 from tqgen.compiler import compile_spec

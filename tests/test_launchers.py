@@ -9,8 +9,8 @@ import sys
 
 import pytest
 import torch
-from kernels import kernels_of
-from refusals import misdescribed, unrefused
+from support.kernels import kernels_of
+from support.refusals import misdescribed, unrefused
 
 from tqgen import manifest, resources
 from tqgen.compiler import compile_spec

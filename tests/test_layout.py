@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_specs import spec_texts
+from support.random_specs import spec_texts
 
 from tqgen.diagnostics import SpecError
 from tqgen.layout import Field

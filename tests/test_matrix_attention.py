@@ -9,11 +9,11 @@ import functools
 import json
 
 import numpy as np
-import ptx_machine
 import pytest
 import torch
-from covering import covering
-from kernels import kernels_of
+from support import ptx_machine
+from support.covering import covering
+from support.kernels import kernels_of
 
 from tqgen import verify
 from tqgen.verify import attention

@@ -9,8 +9,8 @@ import functools
 import numpy as np
 import pytest
 import test_matrix_quads
-from covering import covering
-from kernels import Kernels, described, load
+from support.covering import covering
+from support.kernels import Kernels, described, load
 from test_matrix_kernels import unpacked_any_bytes
 from test_matrix_quads import CELL, SKIPPED, cell_of, spec_of
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from covering import covering
-from kernels import described, kernels_of
-from matrix import ABSENT, CODECS, SIDE, allowed, has, refusals, row_name, side_spec, spec_axes, spec_text
+from support.covering import covering
+from support.kernels import described, kernels_of
+from support.matrix import ABSENT, CODECS, SIDE, allowed, has, refusals, row_name, side_spec, spec_axes, spec_text
 
 from tqgen import reference, verify
 from tqgen.numerics import floats

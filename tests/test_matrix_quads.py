@@ -8,9 +8,9 @@ import functools
 import json
 
 import pytest
-from covering import covering
-from kernels import described, kernels_of
-from matrix import parts_of
+from support.covering import covering
+from support.kernels import described, kernels_of
+from support.matrix import parts_of
 from test_matrix_kernels import unpacked_any_bytes
 
 from tqgen.verify.cells import AXES as CELL_AXES

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from matrix import (
+from support.matrix import (
     ABSENT,
     CODECS,
     GRIDS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import black
 import pytest
 from hypothesis import given, settings
-from random_specs import spec_texts
+from support.random_specs import spec_texts
 
 from tqgen import manifest, outputs, seal
 from tqgen.cli import run

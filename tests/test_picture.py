@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_specs import spec_texts
+from support.random_specs import spec_texts
 
 from tqgen import manifest, seal
 from tqgen.cli import run

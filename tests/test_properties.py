@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import torch
-from caches import filled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import kernels_of
-from random_specs import HEAD_DIMS, regions, sides, spec_texts
+from support.caches import filled
+from support.kernels import kernels_of
+from support.random_specs import HEAD_DIMS, regions, sides, spec_texts
 
 from tqgen import reference, verify
 from tqgen.layout.resolve import resolve

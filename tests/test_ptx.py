@@ -6,10 +6,10 @@ import itertools
 import json
 
 import numpy as np
-import ptx_machine
 import pytest
-from kernels import kernels_of
-from matrix import row_name, spec_text
+from support import ptx_machine
+from support.kernels import kernels_of
+from support.matrix import row_name, spec_text
 from test_matrix_kernels import combinations, unpacked_any_bytes
 
 from tqgen import manifest, verify

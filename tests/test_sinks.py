@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from kernels import kernels_of
+from support.kernels import kernels_of
 
 from tqgen import reference
 from tqgen.verify import device

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiers
+from support import tiers
 
 TESTS = Path(__file__).parent
 SETTINGS = """

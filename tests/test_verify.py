@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from kernels import kernels_of
+from support.kernels import kernels_of
 
 from tqgen import manifest, verify
 from tqgen.cli import run

@@ -27,7 +27,7 @@ def jobs(part: str) -> list[Job]:
 
 
 def golden() -> list[Job]:
-    import golden_cases
+    from support import golden_cases
 
     files = (*golden_cases.TURBOQUANT, "value_mse")
     return [{"kind": "golden", "file": file, "case": case} for file in files for case in golden_cases.names(file)]

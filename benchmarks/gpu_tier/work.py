@@ -91,8 +91,8 @@ def shipped(name: str, cells: list[str]) -> Iterator[Record]:
 
 
 def of_the_matrix(number: int) -> Iterator[Record]:
-    from kernels import kernels_of
-    from matrix import row_name, spec_text
+    from support.kernels import kernels_of
+    from support.matrix import row_name, spec_text
     from test_matrix_kernels import cell_of, combinations, unpacked_any_bytes
 
     from tqgen.verify import Outcome

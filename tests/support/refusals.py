@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from attention_refusals import AttentionCalls
-from numberless import without_numbers
 
+from support.attention_refusals import AttentionCalls
+from support.numberless import without_numbers
 from tqgen.layout import Layout
 from tqgen.verify import device
 from tqgen.verify.trial import device_arguments, run_time_arguments

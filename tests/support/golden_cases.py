@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from layouts import layout_of
 
+from support.layouts import layout_of
 from tqgen.layout import Layout
 from tqgen.numerics import floats
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 TURBOQUANT = ("turboquant_d128_bf16", "turboquant_d128_fp16", "turboquant_d64_real_bf16")
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 

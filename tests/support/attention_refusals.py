@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from numberless import without_numbers
 
+from support.numberless import without_numbers
 from tqgen.layout import Layout
 from tqgen.verify import device
 from tqgen.verify.trial import device_arguments, run_time_arguments

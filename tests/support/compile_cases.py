@@ -10,9 +10,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from covering import Covering, Row, covering
-from matrix import ABSENT, allowed, row_name, side_axes, spec_axes, spec_text
-
+from support.covering import Covering, Row, covering
+from support.matrix import ABSENT, allowed, row_name, side_axes, spec_axes, spec_text
 from tqgen import manifest
 from tqgen.inspect import TARGETS
 from tqgen.lower.fragments import MOST_ROWS

@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-from covering import Axes, Row
+from support.covering import Axes, Row
 
 ABSENT = "-"
 
