@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from mutant_families import FAMILIES, Family
-from mutants import Mutant, code_of, launchers_of, plan_mutants, text_mutants
+from support.mutant_families import FAMILIES, Family
+from support.mutants import Mutant, code_of, launchers_of, plan_mutants, text_mutants
 
 FILE = Path(__file__).with_name("mutants.json")
 
@@ -61,7 +61,7 @@ def is_other_code(family: Family, mutant: Mutant) -> bool:
 
 def draw(name: str, number: int) -> None:
     """Draw, run, and write."""
-    from mutant_trial import load_mutant, ordered, who_sees
+    from support.mutant_trial import load_mutant, ordered, who_sees
 
     family = FAMILIES[name]
     every = sorted(mutants_of(family), key=lambda one: zlib.crc32(one.name.encode()))

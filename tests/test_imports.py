@@ -144,3 +144,12 @@ def test_generated_modules_use_what_they_define(path):
         used |= {node.id for node in names} - own
     assert len(defined) > 20
     assert {name for name in defined if name.startswith("_") or name.isupper()} <= used | {"LAYOUT"}
+
+
+def test_what_tests_share_is_apart():
+    """Beside tests there are commands, which people call by their file, and what pytest looks for."""
+    for path in sorted((ROOT / "tests").glob("*.py")):
+        is_command = '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+        assert path.name.startswith("test_") or path.name == "conftest.py" or is_command, path.name
+    for path in sorted((ROOT / "tests" / "support").glob("*.py")):
+        assert not {name for name in {path.stem, *imports(path)} if name.startswith("test_")}, path.name

@@ -6,9 +6,9 @@ This is what shows that the matrix can see. The sample of `mutants.json` is run 
 
 import pytest
 from mutant_data import explained, is_other_code, load, mutants_of
-from mutant_families import FAMILIES
-from mutant_trial import CALLS, CELL, QUICK, load_mutant, ordered, who_sees
-from mutants import launchers_of
+from support.mutant_families import FAMILIES
+from support.mutant_trial import CALLS, CELL, QUICK, load_mutant, ordered, who_sees
+from support.mutants import launchers_of
 
 from tqgen import verify
 from tqgen.verify import attention

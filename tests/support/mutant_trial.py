@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from mutants import Mutant
+
 from support import ptx_machine, refusals
 from support.far_apart import AXES, differs, far_buffer
-
+from support.mutants import Mutant
 from tqgen import verify
 from tqgen.layout import Layout
 from tqgen.verify import attention

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from support.kernels import with_tile
 from support.layouts import layout_of
-
 from tqgen import emit
 from tqgen.layout import Layout
 from tqgen.lower import lower
