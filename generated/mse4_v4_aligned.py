@@ -933,7 +933,7 @@ KEY_EDGES = (
 def _key_codes_offset(token, head, BLOCK_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr):
     """Byte offset in the block of `key.codes`: 64 bytes (128 x 4-bit codes), region `tiles`."""
     return token * 64 + head * (
-        (BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16
+        ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16)
     )
 
 
@@ -944,7 +944,13 @@ def _key_norm_offset(token, head, BLOCK_SIZE: tl.constexpr, NUM_KV_HEADS: tl.con
         BLOCK_SIZE * 128
         + token * 2
         + head
-        * ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16)
+        * (
+            (
+                (BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15)
+                // 16
+                * 16
+            )
+        )
     )
 
 
@@ -1271,7 +1277,13 @@ def _value_codes_offset(token, head, BLOCK_SIZE: tl.constexpr, NUM_KV_HEADS: tl.
         BLOCK_SIZE * 64
         + token * 64
         + head
-        * ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16)
+        * (
+            (
+                (BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15)
+                // 16
+                * 16
+            )
+        )
     )
 
 
@@ -1282,7 +1294,13 @@ def _value_scale_offset(token, head, BLOCK_SIZE: tl.constexpr, NUM_KV_HEADS: tl.
         ((BLOCK_SIZE * 130 + 15) // 16 * 16)
         + token * 2
         + head
-        * ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16)
+        * (
+            (
+                (BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15)
+                // 16
+                * 16
+            )
+        )
     )
 
 
@@ -1293,7 +1311,13 @@ def _value_zero_offset(token, head, BLOCK_SIZE: tl.constexpr, NUM_KV_HEADS: tl.c
         ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16)
         + token * 2
         + head
-        * ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15) // 16 * 16)
+        * (
+            (
+                (BLOCK_SIZE * 2 + ((BLOCK_SIZE * 2 + ((BLOCK_SIZE * 130 + 15) // 16 * 16) + 15) // 16 * 16) + 15)
+                // 16
+                * 16
+            )
+        )
     )
 
 
