@@ -39,7 +39,7 @@ def allowed(row):
 
 
 def matrix_of(kind, head_dim):
-    """fp32 [head_dim, head_dim]. What has zeros or elements of 2**-28 fits two fp16 parts, what is `noisy` does not."""
+    """fp32 [head_dim, head_dim]. `noisy` and `tiny` have elements below 2**-27, not zero, which two fp16 parts lose."""
     rng = np.random.default_rng(head_dim)
     if kind == "identity":
         return np.eye(head_dim, dtype=np.float32)
@@ -49,9 +49,11 @@ def matrix_of(kind, head_dim):
     if kind == "noisy":  # as rounding leaves it where zeros are meant
         noise = rng.standard_normal((head_dim, head_dim)) * 2.0 ** rng.integers(-60, -36, (head_dim, head_dim))
         return (np.eye(head_dim) + noise).astype(np.float32)
+    if kind == "tiny":  # all of it smaller than what two parts hold
+        return (2.0**-31 * matrix_of("orthogonal", head_dim)).astype(np.float32)
     if kind == "blocks":
         half = np.linalg.qr(rng.standard_normal((head_dim // 2, head_dim // 2)))[0]
-        small = np.full_like(half, 2.0**-28)
+        small = np.full_like(half, 2.0**-27)
         return np.block([[half, small], [-small.T, half]]).astype(np.float32)
     return np.linalg.qr(rng.standard_normal((head_dim, head_dim)))[0].astype(np.float32)
 
@@ -86,7 +88,7 @@ def kernels_of(text, tile, near=""):
     return Kernels(text, layout, plan, verify.load_module(layout.name, source.replace(NEAR, near)))
 
 
-NEAR = "(magnitude >= 2.0**-28)"
+NEAR = "(magnitude >= 2.0**-27)"
 
 
 @functools.cache
@@ -143,10 +145,24 @@ EXACT = (
 
 @pytest.mark.parametrize("tile", ["16", "64"])
 def test_matrices_that_two_parts_do_not_hold_are_multiplied_as_they_are(tile, rotated_by, tally):
-    """And it shows if they are not: elements of 2**-28 and more alone are known well enough in two fp16 parts."""
+    """And it shows if they are not: elements of 2**-27 and more alone are known well enough in two fp16 parts."""
     rotated_by("noisy")
     cell = Cell(dtype="fp16", pattern="ties")
     failures = kernels_of(EXACT, tile).failures(cell)
     assert not failures, described(kernels_of(EXACT, tile), failures, f"{__name__}.py", cell)
     assert any("key.zero" in text for text in kernels_of(EXACT, tile, near="(magnitude >= 0)").failures(cell))
+    tally("interpreter", cells=1)
+
+
+@pytest.mark.parametrize("out", CELL["dtype"])
+def test_levels_are_not_multiplied_by_parts_that_a_small_matrix_has_not(out, rotated_by, tally):
+    """Levels, too, are multiplied in two parts by two parts of a matrix, unless these would be too small."""
+    rotated_by("tiny")
+    text = "{tqgen: 1, name: kept, head_dim: 64, key: {codec: mse, bits: 4, rotation: matrix}, value: {codec: none}}"
+    cell = Cell(out=f"o{out}")
+    kernels = kernels_of(text, "32")
+    failures = kernels.failures(cell)
+    assert not failures, described(kernels, failures, f"{__name__}.py", cell)
+    seen = kernels_of(text, "32", near="(magnitude >= 0)").failures(cell)
+    assert any("unpack" in one for one in seen) == (out != "fp16"), seen
     tally("interpreter", cells=1)

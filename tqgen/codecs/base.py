@@ -140,6 +140,8 @@ class KernelConstants:
     needs_norm: ClassVar[bool] = False  # the encoder takes the vector's norm
     uses_hardware_fp8: ClassVar[bool] = False  # the encoder takes HARDWARE_FP8
     decode_tables: ClassVar[tuple[str, ...]] = ()
+    # of `_decode_parts`: numbers in two fp16 parts, and a factor for each row; none: the codec has no such macro
+    back_tables: ClassVar[tuple[str, ...]] = ()
 
     @property
     def encode_tables(self) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ class MseParameters(SideParameters):
 POWERS_OF_TWO = tuple(2**n for n in range(4, 11))
 # Widest codes of which a table of all pairs is small enough to stay in the cache.
 WIDEST_PAIRED = 4
+# Edges up to which comparisons with all of them cost less than a guess and the load of one edge.
+MOST_COMPARED = 3
 # How far, in cells, an edge must be from the border of its cell: far more than fp32 rounding moves the position.
 CELL_MARGIN = 0.002
 
@@ -121,9 +123,11 @@ class MseKernel(KernelConstants):
     otherwise: str
     zero_code: int  # of z = 0
     guess: Guess | None  # how the store's quads find codes
+    compares: bool  # by comparisons with every edge instead
 
     needs_norm = True
     decode_tables = ("levels",)
+    back_tables = ("level_parts",)
 
     @property
     def quad_codes(self) -> tuple[int, int] | None:
@@ -139,7 +143,7 @@ class MseKernel(KernelConstants):
 
     @property
     def quad_tables(self) -> tuple[str, ...]:
-        return ("edge_of",) + ("level_squares",) * self.correct_at_store
+        return ("edge_of",) * (not self.compares) + ("level_squares",) * self.correct_at_store
 
     @property
     def encode_tables(self) -> tuple[str, ...]:
@@ -162,6 +166,8 @@ class MseKernel(KernelConstants):
             return f"_cells({edges}, {sizes}, device=device)"
         if table == "squares":
             return f"_pair_squares({side_name.upper()}_LEVELS, device)"
+        if table == "level_parts":
+            return f"_level_parts({side_name.upper()}_LEVELS, device)"
         if table == "edge_of":
             return f"_edge_of({side_name.upper()}_EDGES, device)"
         if table == "level_squares":
@@ -341,6 +347,7 @@ class MseCodec(Codec):
             otherwise=f"{zero_code} + cell" if up else f"{zero_code - 1} - cell",
             zero_code=zero_code if up else zero_code - 1,
             guess=guess(table.edges) if searched else None,
+            compares=side.rotation.kind == "matrix" and len(table.edges) <= MOST_COMPARED,
             paired=correct_at_store and parameters.bits <= WIDEST_PAIRED and side.head_dim in POWERS_OF_TWO,
         )
 

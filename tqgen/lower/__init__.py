@@ -21,20 +21,20 @@ QUADS_UNPACK = TilePlan(rows=16, warps=1)
 KEPT_ROWS = TilePlan(rows=128, warps=8)  # where a matrix waits in shared memory
 KEPT_UNPACK = TilePlan(rows=64, warps=4)
 TILES = 8  # for which a program splits a matrix
-# Where quads hold rows that are multiplied by a matrix. Two programs of 8 warps share a multiprocessor: one multiplies
-# while the other one looks for codes.
+# Where quads hold rows that are multiplied by a matrix. Two programs share a multiprocessor: one multiplies while the
+# other one looks for codes. Those of 4 warps have the registers for the next tile's rows, which are on their way then.
 KEPT = KeptPlan(
-    tile=TilePlan(rows=128, warps=8),
-    wide=TilePlan(rows=64, warps=4),
+    tile=TilePlan(rows=64, warps=4),
     other=TilePlan(rows=32, warps=4),
-    programs_per_processor=2,
-    registers=128,
-    few=FEW_ROWS,
+    programs=2,
+    few=TilePlan(rows=16, warps=8),
+    few_unpacked=FEW_ROWS,
     chunk=32,
 )
 INTERPRETED_ROWS = 64  # Triton's interpreter takes a time for each program, whatever it does
 MANY_ROWS = {64: TilePlan(64, 4), 128: TilePlan(64, 4), 256: TilePlan(32, 8)}
 MANY_FROM = 16384  # rows from which there are enough large tiles to fill a GPU
+KEPT_FROM = 4096  # rows from which it pays that programs keep a matrix
 ALLOCATED_AT = 64  # bytes, at multiples of which torch's memory starts: on the CPU; on GPUs at those of 512
 ALIGNMENT_SEEN = 16  # bytes: Triton's kernels for aligned tensors, and the widest accesses, ask for no more
 
@@ -62,6 +62,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     }
     key, value = sides.get("key"), sides.get("value")
     widest = max(plan.lanes.size for plan in sides.values())
+    kept = KEPT if quads and all(by_matrix) else None
     keeps = any(plan.rotation.is_kept for plan in sides.values())
     large = KEPT_ROWS if keeps else MANY_ROWS.get(max(64, widest), FEW_ROWS)
     arguments = run_time_arguments(layout)
@@ -89,7 +90,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(tuple(sides.values()), quads and all(by_matrix))
+        helpers=helpers(tuple(sides.values()), kept is not None)
         | attention_helpers(attention)
         | makers(tables),
         absent=absent,
@@ -105,10 +106,10 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         attention_arguments=tuple(argument for argument in arguments if argument.name != "key_center"),
         store_small=QUADS_ROWS if quads else FEW_ROWS,
         store_large=QUADS_ROWS if quads else large,
-        store_large_rows=MANY_FROM,
+        store_large_rows=KEPT_FROM if kept else MANY_FROM,
         tiles=TILES if keeps else 1,
         quads=quads,
-        kept=KEPT if quads and all(by_matrix) else None,
+        kept=kept,
         unpack=QUADS_UNPACK if quads else TilePlan(rows=16, warps=4),
         unpack_many=KEPT_UNPACK,
         interpreted_rows=INTERPRETED_ROWS,
@@ -203,5 +204,6 @@ def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
     if kept:
         # Codes and levels are looked up in memory, and codes stored by neighbours: these programs have many warps.
         found -= {"gather", "store_words", "store_u32"}
-        found.add("store_runs")
+        found.add("in_turns")
+        found |= {"store_pairs" if plan.quads and plan.quads.pairs else "store_runs" for plan in plans}
     return frozenset(found)

@@ -12,6 +12,7 @@ QUAD = 4
 # Codes of a unit, by their width: units of 32 bits, or of 24, four of which are three words.
 UNIT_CODES = {1: 32, 2: 16, 3: 8, 4: 8, 6: 4, 8: 4}
 WIDEST_MATRIX = 128  # rows of a matrix of which three parts of 16-bit numbers fit shared memory, twice
+PAIRED_UNIT_BITS = 24
 PIECE = 8  # 16-bit numbers that a thread stores at once; the pieces of a quad are neighbours
 
 
@@ -42,6 +43,8 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         parts=parts,
         element=element_of(side, "place"),
         row_numbers=None if by_matrix or constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
+        run=run(head_dim, codes, bits),
+        pairs=codes * bits == PAIRED_UNIT_BITS and run(head_dim, codes, bits) == 2 * codes,
         spread=spread(head_dim, parts),
     )
 
@@ -55,6 +58,16 @@ def butterflies(rotation: Rotation, head_dim: int) -> int:
     """Steps of a Hadamard transform that are left beside the product, which mixes the four highest bits of an index."""
     low = head_dim // MIN_LANES  # elements that differ in the bits below those
     return min(rotation.size, low).bit_length() - 1 if rotation.is_hadamard else 0
+
+
+def run(head_dim: int, codes: int, bits: int) -> int:
+    """Neighbouring elements of a thread after a rotation by a matrix, which leaves it free which ones they are.
+
+    What a thread stores at once: four threads then write to neighbouring places, of what each of them has. That is a
+    word, or of units of 24 bits two, which are three halves of words; where a thread has one such unit, that one.
+    """
+    own = head_dim // QUAD
+    return min(own, codes * 2) if codes * bits == PAIRED_UNIT_BITS else codes
 
 
 def spread(head_dim: int, parts: int) -> int:

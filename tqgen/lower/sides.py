@@ -245,6 +245,7 @@ def side_plan(layout: Layout, side: Side, quads: bool = False) -> SidePlan:
         constants=constants,
         encode_tables=constants.quad_tables if held else constants.encode_tables,
         decode_tables=constants.decode_tables,
+        back_tables=constants.back_tables if held and side.rotation.kind == "matrix" else (),
         correct_tables=() if held else constants.correct_tables,
         encode_options=("ROWS",) * grouped + ("HARDWARE_FP8",) * constants.uses_hardware_fp8,
         uses_hardware_fp8=constants.uses_hardware_fp8,

@@ -21,7 +21,7 @@ def side_constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constan
                 found.append(Constant(f"{side.name}_quad_rotation_back", back))
             if plan.rotation.dealt:
                 found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
-        for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.decode_tables}):
+        for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.unpack_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)
 

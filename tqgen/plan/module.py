@@ -41,13 +41,12 @@ class TilePlan:
 class KeptPlan:
     """How programs of many rows multiply tile after tile by matrices whose parts they keep in shared memory."""
 
-    tile: TilePlan  # on GPUs from sm_90 on, of vectors of 16-bit numbers
-    wide: TilePlan  # and of fp32 numbers, which are three parts
+    tile: TilePlan  # on GPUs from sm_90 on
     other: TilePlan  # on other machines, where operands of products take registers
-    programs_per_processor: int  # that one holds at once
-    registers: int  # of a thread of `tile`, so that it does
-    few: TilePlan  # where the parts would be made for one tile alone
-    chunk: int  # places of a sum that are multiplied at a time where no parts are kept
+    programs: int  # that a multiprocessor holds at once
+    few: TilePlan  # of the store, where the parts would be made for one tile alone
+    few_unpacked: TilePlan  # the same of the unpack
+    chunk: int  # places of a sum that are multiplied at a time where programs of many tiles cannot keep a matrix
 
 
 @dataclass(frozen=True)

@@ -48,4 +48,6 @@ class QuadsPlan:
     parts: int  # of a vector, whose elements take turns in the order of packing; 1: they are packed as they come
     element: str  # source over `place`: the element at a place of a packed row, for rotations by a matrix
     row_numbers: RowNumbersPlan | None  # how unpack decodes to fp16 where there is PTX; None: as everywhere
+    run: int  # neighbouring elements that a thread has in one piece of a row that a matrix has rotated
+    pairs: bool  # two units of 24 bits are stored as three halves of words
     spread: int  # how far an inverse rotation moves the bits of a position that say which thread has it

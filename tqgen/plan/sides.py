@@ -117,6 +117,7 @@ class SidePlan:
     constants: Any  # what the codec's macros write
     encode_tables: tuple[str, ...]
     decode_tables: tuple[str, ...]
+    back_tables: tuple[str, ...]  # where numbers are multiplied by a matrix in parts, their factors afterwards
     correct_tables: tuple[str, ...]
     encode_options: tuple[str, ...]  # constants that the encoder takes
     uses_hardware_fp8: bool
@@ -138,6 +139,11 @@ class SidePlan:
     def limit_comment(self) -> str:
         """What `limit` is."""
         return "fp16's largest" if self.limit == "65504.0" else "2**56, of whose squares fp32 holds a sum"
+
+    @property
+    def unpack_tables(self) -> tuple[str, ...]:
+        """Tables of all ways in which unpack decodes."""
+        return (*self.decode_tables, *self.back_tables)
 
     @property
     def runs(self) -> bool:
