@@ -125,9 +125,9 @@ def halves_of(matrix):
 
 def test_two_fp16_parts_hold_23_bits_of_what_is_from_2_to_the_minus_27_to_2():
     """So an element is off by 2 units of 2**-24 at most, a quarter of what `accumulation` has for such errors."""
-    mantissas = np.concatenate([rng.uniform(1, 2, 4000), [1.0, 2 - 2.0**-23, 1 + 2.0**-23, 1.5, 1 + 2.0**-11]]).astype(
-        F
-    )
+    mantissas = np.concatenate(
+        [rng.uniform(1, 2, 4000), [1.0, 2 - 2.0**-23, 1 + 2.0**-23, 1.5, 1 + 2.0**-11]]
+    ).astype(F)
     for exponent in range(-40, 1):
         elements = mantissas * F(2.0**exponent)
         high, low = halves_of(elements)

@@ -65,9 +65,9 @@ def test_an_interpreter_that_was_not_repaired_is_warned_of_once(repaired):
     )
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert ran.returncode == 0 and ran.stderr.count("RuntimeWarning: Triton's interpreter") == (not repaired), (
-        ran.stderr
-    )
+    assert ran.returncode == 0 and ran.stderr.count("RuntimeWarning: Triton's interpreter") == (
+        not repaired
+    ), ran.stderr
 
 
 def test_messages_say_what_was_given():

@@ -90,9 +90,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(tuple(sides.values()), kept is not None)
-        | attention_helpers(attention)
-        | makers(tables),
+        helpers=helpers(tuple(sides.values()), kept is not None) | attention_helpers(attention) | makers(tables),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
