@@ -201,7 +201,7 @@ def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
             found.add("signs")
     if kept:
         # Codes and levels are looked up in memory, and codes stored by neighbours: these programs have many warps.
-        found -= {"gather", "store_words", "store_u32"}
+        found -= {"gather", "words", "four_units", "store_words", "store_u32"}
         found.add("in_turns")
         found |= {"store_pairs" if plan.quads and plan.quads.pairs else "store_runs" for plan in plans}
     return frozenset(found)
