@@ -81,7 +81,10 @@ def test_a_key_without_a_description_is_refused(monkeypatch):
     [
         ("{codec: uniform, bits: 5}", 64, "no assembly for 5 bits"),
         ("{codec: uniform, bits: 4, group: 32}", 64, "more than one scale a token"),
-        ("{codec: uniform, bits: 4}", 96, "96 elements are not whole words"),
+        ("{codec: uniform, bits: 4}", 100, "100 elements are few, or not whole words"),
+        ("{codec: uniform, bits: 4}", 32, "32 elements are few, or not whole words"),
+        ("{codec: raw, dtype: bf16}", 64, "multiplied as they are stored"),
+        ("{codec: raw, dtype: fp32}", 64, "rounded to fp16"),
     ],
 )
 def test_the_plan_says_why_a_side_is_decoded(side, head_dim, said):

@@ -54,7 +54,8 @@ def shared_functions() -> frozenset[str]:
     """The names of `ModulePlan.helpers` that some template looks for."""
     texts = [path.read_text(encoding="utf-8") for path in resources.templates().rglob("*.j2")]
     found = {name for text in texts for name in re.findall(r'"(\w+)" in module\.helpers', text)}
-    return frozenset(found | {f"rounded_to_{dtype}" for dtype in ("fp16", "bf16", "fp32")})
+    of_dtypes = {f"{what}_{dtype}" for what in ("rounded_to", "largest") for dtype in ("fp16", "bf16", "fp32")}
+    return frozenset(found | of_dtypes)
 
 
 def draft(plan: ModulePlan) -> str:

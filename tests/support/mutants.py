@@ -42,7 +42,8 @@ WORDS = {"name", "title", "region", "comment", "doc", "spec_file", "version", "l
 WORDS |= {"reading", "why", "codec", "macros", "text", "helpers", "absent", "raw", "constraints"}
 # What is fast, not what is right.
 SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile", "tile_many_rows", "rows"}
-SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "exponent_limit", "query_chunk"}
+SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "query_chunk"}
+SPEED |= {"smallest_exponent", "largest_exponent", "query_up", "weights_up"}
 
 
 def plan_mutants(plan: ModulePlan, wanted: Collection[str] | None = None) -> Iterator[Mutant]:

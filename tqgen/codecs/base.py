@@ -116,16 +116,18 @@ class Span:
 class Folding:
     """How attention takes a side apart: vector = number[code] * scale + zero, with one scale and zero for each group.
 
-    Where a vector is one group, the tile that is multiplied holds bare numbers, exact or rounded to fp16; scale and
+    Where a vector is one group, the tile that is multiplied may hold bare numbers, exact or rounded to fp16; scale and
     zero are folded into scores or probabilities. Scales and zeros of more groups are applied to the numbers, which are
     whole and not counted from the middle, so that one rounding to fp16 makes elements of them. `scale` and `zero` are
-    source over the names of the stored metadata.
+    source over the names of the stored metadata. Where numbers are counted from the middle, vector = code * scale +
+    `origin`, too.
     """
 
     numbers: tuple[float, ...] | None  # for each code; None: the codes are numbers of `format`
-    format: str = ""  # e4m3 | e5m2
+    format: str = ""  # e4m3 | e5m2 | fp16 | bf16 | fp32
     scale: str | None = None
     zero: str | None = None
+    origin: str | None = None
     normalised: bool = False  # divide by the length of the numbers of a vector
     groups: int = 1  # of a vector, each with a scale and zero of its own
 

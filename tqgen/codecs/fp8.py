@@ -166,9 +166,7 @@ class Fp8Codec(Codec):
         parameters: Fp8Parameters = side.parameters
         if parameters.scale is None:
             return Folding(None, format=parameters.format)
-        if side.part("scale").count > 1:
-            return None
-        return Folding(None, format=parameters.format, scale="scale")
+        return Folding(None, format=parameters.format, scale="scale", groups=side.part("scale").count)
 
     def kernel_constants(self, side: Side) -> Fp8Kernel:
         parameters: Fp8Parameters = side.parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tqgen.codecs.base import Codec, KernelConstants, SideParameters, Span, meanings
+from tqgen.codecs.base import Codec, Folding, KernelConstants, SideParameters, Span, meanings
 from tqgen.layout import ITEM_BYTES, Part, Side
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class RawCodec(Codec):
         """Nothing is computed."""
         decoded = self.decode(side, parts)
         return Span(decoded, decoded, decoded)
+
+    def folding(self, side: Side) -> Folding:
+        return Folding(None, format=side.parameters.dtype)
 
     def kernel_constants(self, side: Side) -> RawKernel:
         return RawKernel(dtype=side.parameters.dtype)

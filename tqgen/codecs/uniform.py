@@ -224,7 +224,7 @@ class UniformCodec(Codec):
         if groups > 1:
             return Folding(tuple(map(float, range(2 * center))), scale="scale", zero="zero", groups=groups)
         numbers = tuple(float(code - center) for code in range(2 * center))
-        return Folding(numbers, scale="scale", zero=f"zero + {float(center)} * scale")
+        return Folding(numbers, scale="scale", zero=f"zero + {float(center)} * scale", origin="zero")
 
     def kernel_constants(self, side: Side) -> UniformKernel:
         parameters: UniformParameters = side.parameters

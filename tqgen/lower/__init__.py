@@ -9,7 +9,7 @@ from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, docstring_text, facts, summary
 from tqgen.lower.sides import side_plan
 from tqgen.lower.tables import attention_constants, makers, side_constants
-from tqgen.plan import Argument, AttentionPlan, KeptPlan, ModulePlan, SidePlan, TilePlan
+from tqgen.plan import Argument, AttentionPlan, DecodedPlan, KeptPlan, ModulePlan, SidePlan, TilePlan
 from tqgen.version import __version__
 
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
@@ -49,7 +49,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
     if not quads:
         sides = {side.name: side_plan(layout, side) for side in layout.sides}
     attention = attention_plan(layout, sides)
-    in_tiles = [name for name, side in attention.sides if not side.folded] if attention else []
+    in_tiles = [name for name, side in attention.sides if not side.in_words] if attention else []
     sides = {
         name: dataclasses.replace(
             plan,
@@ -161,6 +161,9 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
     found |= {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
     found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
     found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
+    for side in sides:
+        found |= decoded_helpers(side.decoded)
+        found |= {"some_words"} if side.folded and side.units > side.used_units else set()
     fragments = attention.fragments
     if fragments:
         found.add("fragments")
@@ -169,6 +172,26 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
         found |= {"groups"} if fragments.key.groups or fragments.value.groups else set()
         if any("_funnel" in unit for side in (fragments.key, fragments.value) for unit in side.units_of_run):
             found.add("funnel")
+    return frozenset(found)
+
+
+def decoded_helpers(decoded: DecodedPlan | None) -> frozenset[str]:
+    if decoded is None:
+        return frozenset()
+    if decoded.kind == "plain":
+        return frozenset({"u16"})
+    found = {"units" if decoded.apart else "some_words"}
+    found |= {"look_up_number"} if decoded.kind == "table" and not decoded.ends else set()
+    found |= {"twice"} if decoded.assembly and decoded.scaled else set()
+    found |= {"placed"} if decoded.kind == "counted" else set()
+    found |= {"across"} if any(code.across for code in decoded.codes) else set()
+    found |= {"power_of_two"} if decoded.scaled else set()
+    by_unit = any(one.by_unit for one in decoded.items)
+    found |= {"unit_items", "u16", "u32"} if by_unit else set()
+    found |= {"u64", "u32"} if any(one.piece_bytes == 8 and not one.by_unit for one in decoded.items) else set()
+    found |= {f"u{8 * one.piece_bytes}" for one in decoded.items if one.piece_bytes < 8}
+    found |= {f"largest_{one.dtype}" for one in decoded.items if decoded.scaled and not (one.one or one.by_unit)}
+    found |= {one.dtype for one in decoded.items} | ({decoded.format} if decoded.format else set())
     return frozenset(found)
 
 

@@ -61,9 +61,13 @@ def attention_constants(layout: Layout, attention: AttentionPlan | None, known: 
     # Codes of values in pairs have operands of their own.
     key = fragments.key_codes if fragments else attention.key
     for name, side in (("key", key), ("value", attention.value)):
-        if side.has_operands:
+        if side.has_operands and not side.decoded:
             numbers = f", {name.upper()}_NUMBERS" if side.looks_up else ""
             found.append(Constant(f"{name}_operands", f"_operands(device, {name.upper()}_OPERANDS{numbers})"))
+    for name, side in attention.sides:
+        if side.has_operands and side.decoded:
+            numbers = f", {name.upper()}_DECODED_NUMBERS" if side.looks_up else ""
+            found.append(Constant(f"{name}_decoding", f"_operands(device, {name.upper()}_DECODING{numbers})"))
     if fragments and fragments.query and layout.key.rotation.is_hadamard:
         found += [table for table in quad_rotation(layout.key, fragments.query.parts) if table not in known]
     if fragments and fragments.pairs.has_operands:

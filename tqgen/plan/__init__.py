@@ -7,6 +7,7 @@ over the names that the generated functions use: `token`, `head`, `BLOCK_SIZE`, 
 from __future__ import annotations
 
 from tqgen.plan.attention import AttentionPlan, AttentionSidePlan, TileChoice
+from tqgen.plan.decoded import DecodedPlan, ItemsPlan, PlacedCode
 from tqgen.plan.fragments import FragmentPlan, GroupsPlan, PairsPlan, QueryPlan, RunFieldPlan, RunPlan
 from tqgen.plan.module import Argument, Constant, KeptPlan, ModulePlan, TilePlan
 from tqgen.plan.quads import QuadsPlan, RowNumbersPlan
@@ -17,15 +18,18 @@ __all__ = [
     "AttentionPlan",
     "AttentionSidePlan",
     "Constant",
+    "DecodedPlan",
     "EncodedPlan",
     "FieldPlan",
     "FragmentPlan",
     "GroupsPlan",
+    "ItemsPlan",
     "KeptPlan",
     "LanesPlan",
     "ModulePlan",
     "PackingPlan",
     "PairsPlan",
+    "PlacedCode",
     "QuadsPlan",
     "QueryPlan",
     "RotationPlan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tqgen.plan.assembly import assembly_text
+from tqgen.plan.decoded import DecodedPlan
 from tqgen.plan.fragments import FragmentPlan
 
 
@@ -55,6 +56,40 @@ class AttentionSidePlan:
     squares_per_one: int = 0  # unit of the sums of squares that a normalised side's assembly gives
     groups: int = 1  # of a vector; numbers of more are multiplied by their scales where they are expanded
     largest: str = "0.0"  # of the numbers' magnitudes
+    head_dim: int = 0
+    used_units: int = 0  # units that hold codes; the others are there to make a power of two
+    num_bytes: int = 0
+    decoded: DecodedPlan | None = None  # how words become numbers of a side that is not folded; None: not known
+
+    @property
+    def in_words(self) -> bool:
+        """Whether packed words are loaded for a tile, and not vectors decoded."""
+        return self.folded or self.decoded is not None
+
+    @property
+    def operands(self) -> str:
+        """Name of the table that the kernel of tiles takes. Codes by themselves have one, too, for few query rows."""
+        return "decoding" if self.decoded else "operands"
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is loaded of a tile is little enough to wait in registers: words, no numbers for each unit."""
+        return self.in_words and not (self.decoded and any(item.by_unit for item in self.decoded.items))
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether scores or weights are multiplied by a scale of each token."""
+        return self.scale is not None or not self.in_words or bool(self.decoded and self.decoded.scaled)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are multiplied as they are stored; those of values are loaded turned."""
+        return self.decoded is not None and self.decoded.kind == "plain"
+
+    @property
+    def in_bf16(self) -> bool:
+        """Whether numbers are multiplied as bf16, by two bf16 parts of what is more exact."""
+        return self.decoded is not None and self.decoded.dtype == "bf16"
 
     @property
     def order_text(self) -> str:
@@ -71,7 +106,7 @@ class AttentionSidePlan:
         """A line: what the numbers of codes are."""
         scaled = any(float(number) != int(float(number)) for number in self.numbers)
         return (
-            f"levels for N(0, 1), which times 1 / sqrt({self.size}) are those above"
+            f"levels for N(0, 1), which times 1 / sqrt({self.head_dim}) are those above"
             if scaled
             else "what codes stand for"
         )
@@ -79,7 +114,7 @@ class AttentionSidePlan:
     @property
     def scale_comment(self) -> str:
         """A comment on the number in `scale`; empty where there is none."""
-        return f"  # 1 / sqrt({self.size})" if self.scale and "*" in self.scale else ""
+        return f"  # 1 / sqrt({self.head_dim})" if self.scale and "*" in self.scale else ""
 
     @property
     def zero_comment(self) -> str:
@@ -116,7 +151,10 @@ class AttentionPlan:
     stages: int  # of the software pipeline over tiles
     query_chunk: int  # rows of the rotation at a time
     query_masked: bool
-    exponent_limit: int  # of the power of two that is taken out of a value's scale
+    query_up: int  # the query's largest magnitude is two to this
+    weights_up: int  # the largest weight is about two to this
+    smallest_exponent: int  # of the power of two that is taken out of a value's scale
+    largest_exponent: int
     programs_per_processor: int  # that one holds at once
     # Microseconds that the number of splits is chosen by.
     step_time: float  # of a step, times 1 and the programs that share a multiprocessor
