@@ -16,6 +16,7 @@ from support.covering import covering
 from support.kernels import kernels_of
 
 from tqgen import verify
+from tqgen.codecs import CODECS
 from tqgen.verify import attention
 from tqgen.verify.cells import Cell
 
@@ -247,21 +248,22 @@ def test_queries_of_any_size(exponent, group):
 
 @pytest.mark.parametrize("assembled", [False, True], ids=["without PTX", "with"])
 @pytest.mark.parametrize("symmetric", [False, True], ids=["zeros", "symmetric"])
-def test_groups_of_one_vector_may_be_far_apart(symmetric, assembled, monkeypatch):
-    """What a group 2**22 times smaller than its neighbour says is not lost, in keys or in values."""
-    side = {"codec": "uniform", "bits": 4, "group": 32, "symmetric": symmetric}
+@pytest.mark.parametrize(("bits", "small"), [(4, 2.0**-10), (8, 2.0**-6)])
+def test_groups_of_one_vector_may_be_far_apart(bits, small, symmetric, assembled, monkeypatch):
+    """What a group says that is 2**22 times smaller than its neighbour, or 2**18 times with 8 bits, is not lost."""
+    side = {"codec": "uniform", "bits": bits, "group": 32, "symmetric": symmetric}
     spec = {"tqgen": 1, "name": "apart", "head_dim": 64, "key": side, "value": side}
     kernels, where = kernels_of(json.dumps(spec)), verify.device()
     assert kernels.plan.attention.fragments
     if assembled and where.type == "cpu":
         ptx_machine.install()
         monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
-    sizes = torch.tensor([2.0**12, 2.0**-10]).repeat_interleave(32).to(where)
+    sizes = torch.tensor([2.0**12, small]).repeat_interleave(32).to(where)
     key, value, query = torch.randn(3, 32, 1, 64, generator=torch.Generator().manual_seed(3)).to(where)
     cache = kernels.module.allocate(2, 16, 1, device=where)
     slots = torch.arange(32, device=where)
     kernels.module.store(key * sizes, value * sizes, cache, slots)
-    query = query.reshape(1, 32, 64)[:, :8] * (sizes < 1) * 2.0**10  # large elements of keys count for nothing
+    query = query.reshape(1, 32, 64)[:, :8] * (sizes < 1) / small  # large elements of keys count for nothing
     table, lengths = torch.arange(2, dtype=torch.int32)[None].to(where), torch.tensor([32], dtype=torch.int32).to(where)
     got = kernels.module.decode_attention(query.contiguous(), cache, table, lengths, softmax_scale=0.125)
     keys, values = kernels.module.unpack(cache, slots, dtype=torch.float32)
@@ -270,12 +272,21 @@ def test_groups_of_one_vector_may_be_far_apart(symmetric, assembled, monkeypatch
 
 
 @pytest.mark.parametrize("codec", [{"codec": "raw", "dtype": "bf16"}, {"codec": "fp8", "scale": {"dtype": "fp32"}}])
-@pytest.mark.parametrize("power", [2.0**40, 2.0**-16])
-def test_vectors_need_not_be_of_sizes_that_fp16_has(power, codec):
-    """Numbers that are larger or smaller by a power of two give the same attention, but for that power."""
-    spec = {"tqgen": 1, "name": "powers", "head_dim": 16, "key": codec, "value": codec, "block": "aos"}
-    module, where = kernels_of(json.dumps(spec)).module, verify.device()
+@pytest.mark.parametrize("power", [2.0**40, 2.0**-16, 2.0**-18])
+@pytest.mark.parametrize("known", [True, False], ids=["decoded in registers", "decoded first"])
+def test_vectors_need_not_be_of_sizes_that_fp16_has(known, power, codec, monkeypatch):
+    """Numbers that are larger or smaller by a power of two give the same attention, but for that power.
+
+    Vectors of zeros among them are of no size. A codec need not say how its codes become numbers.
+    """
+    spec = {"tqgen": 1, "name": "powers" if known else "unknown", "head_dim": 16}
+    if not known:
+        monkeypatch.setattr(type(CODECS[codec["codec"]]), "folding", lambda *_: None)
+    kernels, where = kernels_of(json.dumps({**spec, "key": codec, "value": codec, "block": "aos"})), verify.device()
+    module, plan = kernels.module, kernels.plan.attention
+    assert not plan.value.folded and bool(plan.value.decoded) == known
     key, value, query = torch.randn(3, 32, 1, 16, generator=torch.Generator().manual_seed(2)).to(where)
+    value[::4] = 0
     table, lengths = torch.arange(2, dtype=torch.int32).repeat(4, 1), torch.full((4,), 32, dtype=torch.int32)
 
     def attended(key_size, value_size):
