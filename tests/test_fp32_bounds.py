@@ -6,6 +6,7 @@ from support.layouts import layout_of
 
 from tqgen import codebooks, reference
 from tqgen.codecs.base import Span
+from tqgen.lower import ptx_rows
 from tqgen.numerics import floats, rotations
 from tqgen.reference import transform
 
@@ -161,6 +162,67 @@ def test_a_product_with_two_fp16_parts(head_dim, total):
     scale = np.maximum((y.max(-1, keepdims=True) - smallest) / F(15), F(1e-8))
     codes = np.clip(np.floor((y - smallest) / scale + F(0.5)), 0, 15).astype(int)
     check(layout, spans, {"codes": codes, "scale": scale, "zero": smallest})
+
+
+@pytest.mark.parametrize("book", codebooks.names())
+@pytest.mark.parametrize("bits", [3, 4])
+def test_two_fp16_parts_hold_a_level_to_2_units_and_one_does_not(bits, book):
+    levels = codebooks.load(book, bits).levels
+    exponent, high, low = ptx_rows.two_parts(levels)
+    assert all(float(np.float16(part)) == part for part in (*high, *low))
+    levels, high, low = (np.array(numbers) for numbers in (levels, high, low))
+    assert np.abs((high + low) * 2.0**-exponent / levels - 1).max() <= 2 * floats.ROUNDING
+    assert np.abs(high * 2.0**-exponent / levels - 1).max() > 100 * floats.ROUNDING
+
+
+@pytest.mark.parametrize("book", codebooks.names())
+@pytest.mark.parametrize("bits", [3, 4])
+@pytest.mark.parametrize("head_dim", [32, 64, 128, 256])
+def test_squares_in_whole_numbers(head_dim, bits, book):
+    """They are off by less than the roundings of their sum in fp32 may be, and that sum has 31 bits."""
+    levels = codebooks.load(book, bits).levels
+    parts, squares = ptx_rows.whole_squares(levels, head_dim)
+    assert head_dim * max(squares) < 2**31 and max(squares) < 2**24
+    most = 2 if head_dim <= 128 else 5
+    assert np.abs(squares / (np.array(levels) ** 2 * parts) - 1).max() <= most * floats.ROUNDING
+    assert most <= head_dim / 8
+
+
+@pytest.mark.parametrize("total", SUMS)
+@pytest.mark.parametrize("correction", ["none", "load"])
+@pytest.mark.parametrize("rotation, head_dim, block", [case for case in ROTATIONS if case[0] != "matrix"])
+def test_levels_are_rotated_in_two_fp16_parts_and_scaled_afterwards(rotation, head_dim, block, correction, total):
+    """As unpack decodes to bf16 and fp32: rows of codes of all kinds, and of few levels; norms of every size."""
+    extra = f", rotation_block: {block}" if block else ""
+    codec = f"codec: mse, bits: 4, norm: {{dtype: fp32}}, norm_correction: {correction}"
+    layout = layout_of(f"{{{codec}, rotation: {rotation}{extra}}}", head_dim=head_dim)
+    side, levels = layout.key, codebooks.load("lloyd_max", 4).levels
+    codes = rng.integers(0, 16, (TOKENS, 1, head_dim))
+    codes[:20] = rng.choice([7, 8, 0, 15], (20, 1, 1))
+    codes[20:40] = rng.integers(7, 9, (20, 1, head_dim))
+    norm = floats.round_to(np.ldexp(rng.uniform(1, 2, (TOKENS, 1, 1)), rng.integers(-140, 60, (TOKENS, 1, 1))), "fp32")
+    norm[:3] = [[[0.0]], [[-0.0]], [[2.0**-149]]]
+    exact = side.codec.decode_span(side, {"codes": codes, "norm": norm})
+    spans = transform.backward(side, exact, "fp32")
+
+    factor = norm.astype(F)
+    if correction == "load":
+        parts, squares = ptx_rows.whole_squares(levels, head_dim)
+        unit = F(1 / head_dim / parts)
+        length = np.sqrt(np.array(squares)[codes].sum(-1, keepdims=True).astype(F) * unit + F(1e-16))
+        factor = factor * (F(1) / length)
+    exponent, *tables = ptx_rows.two_parts(levels)
+    high, low = (np.array(table, F)[codes] for table in tables)
+    scale = side.rotation.scale
+    entries = (rotations.matrix(side.rotation, head_dim, None) / scale).astype(F)
+    add = SUMS[total]
+    y = add(low[..., None, :] * entries)
+    y = add(np.concatenate([y[..., None], high[..., None, :] * entries], -1))
+    y = y * (factor * F(head_dim**-0.5 * scale * 2.0**-exponent))
+    assert np.all((spans.low <= y) & (y <= spans.high))
+    # one part is not enough
+    y = add(high[..., None, :] * entries) * (factor * F(head_dim**-0.5 * scale * 2.0**-exponent))
+    assert np.any((spans.low > y) | (y > spans.high))
 
 
 @pytest.mark.parametrize("total", SUMS)

@@ -4,12 +4,14 @@ Of the specs of `test_matrix_kernels.py` few are such: both sides must be fit fo
 of this kind, and the other is too, or is not stored, or is one of floats.
 """
 
+import dataclasses
 import functools
 import json
 
 import pytest
+from support import ptx_machine
 from support.covering import covering
-from support.kernels import described, kernels_of
+from support.kernels import described, kernels_of, load
 from support.matrix import parts_of
 from test_matrix_kernels import unpacked_any_bytes
 
@@ -39,7 +41,9 @@ AXES = {
     "quantize_with": ("exact", "stored", ABSENT),
     **{f"cell.{axis}": values for axis, values in CELL.items()},
     "tile": ("small", "large"),
+    "form": ("plain", "assembly"),
 }
+ASSEMBLED = ("3", "4")  # widths of `mse` of which unpack has a form with inline assembly
 ONLY_MSE = ("correction", "tie")
 ONLY_GRIDS = ("rounding", "quantize_with")
 SKIPPED = [frozenset(f"cell.{axis}" for axis in pair) for pair in UNRELATED]
@@ -50,6 +54,8 @@ def allowed(row):
     if row.get("packing") == "halves" and (row.get("bits") == "8" or row.get("rotation", "").endswith("blocks")):
         return False
     codecs = (row["codec"],) if "codec" in row else CODECS
+    if row.get("form") == "assembly":
+        codecs = tuple(codec for codec in codecs if codec == "mse" and row.get("bits", "4") in ASSEMBLED)
     return any(_fits(row, codec) for codec in codecs)
 
 
@@ -111,9 +117,14 @@ def parameters():
 
 
 @pytest.mark.parametrize("row", parameters())
-def test_cell(row, request, tally):
+def test_cell(row, request, monkeypatch, tally):
     kernels = kernels_of(spec_of(row), row["tile"])
-    assert kernels.plan.quads and getattr(kernels.plan, row["side"]).quads
+    quads = getattr(kernels.plan, row["side"]).quads
+    assert kernels.plan.quads and quads
+    if row["form"] == "assembly":
+        assert quads.row_numbers
+        ptx_machine.install()
+        monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
     failures = kernels.failures(cell_of(row))
     assert not failures, described(kernels, failures, request.node.nodeid, cell_of(row))
     result = unpacked_any_bytes(kernels, cell_of(row), len(request.node.nodeid))
@@ -139,3 +150,24 @@ def test_special_numbers(codec, non_finite, rotation, tally):
         failures = kernels.failures(cell)
         assert not failures, described(kernels, failures, f"{__name__}.py", cell)
     tally("interpreter", cells=len(SPECIAL))
+
+
+def test_words_around_codes_stay_in_the_block(tally):
+    """Codes that end a block are read as their alignment allows; words around them would reach beyond it."""
+    side = {"codec": "mse", "bits": 4, "rotation": "hadamard"}
+    spec = {"tqgen": 1, "name": "ending", "head_dim": 128, "key": side, "value": {"codec": "none"}}
+    cell = Cell(places="edges", cache="padded", block="b1", heads="h1")
+    around = {}
+    for fields in (["key.codes", "key.norm"], ["key.norm", "key.codes"]):
+        regions = [{"name": "all", "order": ["token", "head", "field"], "fields": fields}]
+        kernels = kernels_of(json.dumps({**spec, "block": {"regions": regions}}))
+        around[fields[-1]] = kernels.plan.key.quads.around
+        assert not kernels.failures(cell)
+        tally("interpreter", cells=1)
+    assert around == {"key.norm": 4, "key.codes": 0}
+    key = dataclasses.replace(kernels.plan.key, quads=dataclasses.replace(kernels.plan.key.quads, around=4))
+    helpers = kernels.plan.helpers | {"four_units", "funnel", "load_each"}
+    plan = dataclasses.replace(kernels.plan, key=key, helpers=helpers)
+    forced = dataclasses.replace(kernels, plan=plan, module=load("ending", plan))
+    failures = forced.failures(cell)
+    assert failures and all("`unpack" in one and "outside of every argument" in one for one in failures), failures

@@ -47,6 +47,7 @@ ANSWERS = [
     ("fma.rn.f16x2 $0, $1, 0x2c002c00, $2;", 0x64F06400, 0xD480D480, 0x4700C800),
     ("mul.rn.f32 $0, $1, 0fC0000000;", 0x3FC00000, 0, 0xC0400000),
     ("cvt.rn.f16x2.f32 $0, $1, $2;", 0x3F800000, 0xC77FF000, 0x3C00FC00),
+    ("cvt.rn.bf16x2.f32 $0, $1, $2;", 0x3F800000, 0x40498000, 0x3F80404A),
     ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; mov.b32 $0, {b, a}; }", 0x12345678, 0, 0x56781234),
     ("{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.rn.f16x2.e4m3x2 $0, a; }", 0xFFFF38B8, 0, 0x3C00BC00),
 ]
@@ -198,16 +199,22 @@ def test_other_spec(text, runs, monkeypatch, tally):
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("packing", ["linear", "halves"])
 @pytest.mark.parametrize("bits", [3, 4])
-def test_any_bytes_are_unpacked_with_assembly(bits, packing, head_dim, space, runs, monkeypatch, tally):
-    key = {"codec": "mse", "bits": bits, "packing": packing, "rotation": "hadamard", "norm_correction": "store"}
+@pytest.mark.parametrize("out", ["fp16", "bf16", "fp32"])
+def test_any_bytes_are_unpacked_with_assembly(out, bits, packing, head_dim, space, runs, monkeypatch, tally):
+    key = {"codec": "mse", "bits": bits, "packing": packing, "rotation": "hadamard", "norm_correction": "load"}
     value = {"codec": "mse", "bits": 7 - bits, "codebook": "vllm", "rotation": "signed_hadamard"}
     spec = {"tqgen": 1, "name": "unpacked", "head_dim": head_dim, "key": key, "value": value}
     kernels = kernels_of(json.dumps({**spec, "block": "soa" if bits == 3 else "aos"}))
     monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
-    result = unpacked_any_bytes(kernels, Cell(space=space, out="ofp16"), seed=bits)
+    result = unpacked_any_bytes(kernels, Cell(space=space, out=f"o{out}"), seed=bits)
     assert result.ok, f"unpack with PTX: {result}"
-    numbers = [side.quads.row_numbers for side in kernels.plan.sides]
-    assert {text for one in numbers for text in (one.table, one.numbers)} == set(runs)
+    expected = set()
+    for numbers in (side.quads.row_numbers for side in kernels.plan.sides):
+        if out == "fp16" or (out == "bf16" and space == "rotated"):
+            expected |= {numbers.table if out == "fp16" else numbers.table_bf16, numbers.numbers, numbers.squares}
+        elif space == "model":
+            expected |= {numbers.parts, numbers.squares}
+    assert expected - {""} == set(runs)
     tally("interpreter", cells=1)
 
 

@@ -59,7 +59,8 @@ def with_tile(plan: ModulePlan, tile: str) -> ModulePlan:
     large = tile == "large"
     changed: dict[str, Any] = {}
     if large:
-        changed = {"store_large_rows": 1, "interpreted_rows": plan.unpack.rows}
+        unpack = plan.unpack_model if plan.has_spaces else plan.unpack
+        changed = {"store_large_rows": 1, "interpreted_rows": unpack.rows}
     if plan.attention:
         merged = {"merge_many_rows": 1} if large else {"merge_many_rows": FEW_MERGED, "merge_splits": 2}
         changed["attention"] = dataclasses.replace(plan.attention, invariant_split=SPLIT_AT, **merged)

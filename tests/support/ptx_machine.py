@@ -126,9 +126,14 @@ def _product(a: Array, b: Array) -> Array:
         return (a.view(np.float32) * b.view(np.float32)).view(U32)
 
 
-def _to_fp16(upper: Array, lower: Array) -> Array:
-    bits = [floats.to_bits(one.view(np.float32).astype(np.float64), "fp16").astype(U32) for one in (upper, lower)]
-    return bits[0] << U32(16) | bits[1]
+def _two_rounded(dtype: str) -> Callable[[Array, Array], Array]:
+    """Two fp32 numbers in one register, rounded."""
+
+    def both(upper: Array, lower: Array) -> Array:
+        bits = [floats.to_bits(one.view(np.float32).astype(np.float64), dtype).astype(U32) for one in (upper, lower)]
+        return bits[0] << U32(16) | bits[1]
+
+    return both
 
 
 OPERATIONS: dict[str, Callable[..., Array]] = {
@@ -146,7 +151,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mul.rn.f16x2": _pairs(lambda a, b: a * b),
     "fma.rn.f16x2": _pairs(fused_multiply_add),
     "cvt.rn.f16x2.e4m3x2": _from_e4m3,
-    "cvt.rn.f16x2.f32": _to_fp16,
+    "cvt.rn.f16x2.f32": _two_rounded("fp16"),
+    "cvt.rn.bf16x2.f32": _two_rounded("bf16"),
     "mul.rn.f32": _product,
 }
 OPERATIONS |= {f"mov.{kind}": lambda a: a for kind in ("b32", "u32", "s32", "b16", "u16")}

@@ -133,6 +133,17 @@ class Folding:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """Numbers that codes stand for, beside a factor of the vector."""
+
+    exact: tuple[float, ...]
+    unit: float  # a code stands for its exact level times this
+    rounded: tuple[float, ...]  # that product, of fp32
+    normalised: bool  # a vector's levels are divided by their length, the root of the sum of squares and `guard`
+    guard: float
+
+
+@dataclass(frozen=True)
 class KernelConstants:
     """What a codec's macros write. Subclasses add their own numbers, as literals; these are what every kernel asks.
 
@@ -163,8 +174,8 @@ class KernelConstants:
         return None
 
     @property
-    def quad_numbers(self) -> tuple[float, ...] | None:
-        """The fp32 numbers of the codes, where `decode_quads` multiplies them by the first metadata, no more."""
+    def quad_levels(self) -> Levels | None:
+        """What codes stand for, where `decode_quads` multiplies it by the first metadata, no more."""
         return None
 
     @property

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tqgen import codebooks
 from tqgen.codecs._guess import Guess, guess
-from tqgen.codecs.base import Codec, Folding, KernelConstants, Problem, SideParameters, Span, Stored, meanings
+from tqgen.codecs.base import Codec, Folding, KernelConstants, Levels, Problem, SideParameters, Span, Stored, meanings
 from tqgen.diagnostics import did_you_mean, listed
 from tqgen.layout import ITEM_BYTES, Part, Side
 from tqgen.numerics.literals import fp32
@@ -113,7 +113,8 @@ class MseKernel(KernelConstants):
     cell_offset: str  # position of z = 0
     num_cells: int
     bounded: bool  # no z is outside of the cells
-    levels: tuple[str, ...]  # times 1 / sqrt(head_dim)
+    sigma: float  # 1 / sqrt(head_dim)
+    levels: tuple[str, ...]  # times sigma
     correct_at_store: bool
     correct_at_load: bool
     paired: bool  # squares of levels are looked up for two codes at once
@@ -134,8 +135,9 @@ class MseKernel(KernelConstants):
         return None if self.guess is None else (self.zero_code, 1 << self.bits - 1)
 
     @property
-    def quad_numbers(self) -> tuple[float, ...] | None:
-        return None if self.correct_at_load else tuple(map(float, self.levels))
+    def quad_levels(self) -> Levels:
+        exact = codebooks.load(self.codebook, self.bits).levels
+        return Levels(exact, self.sigma, tuple(map(float, self.levels)), self.correct_at_load, CORRECTION_GUARD)
 
     @property
     def quad_helpers(self) -> tuple[str, ...]:
@@ -338,6 +340,7 @@ class MseCodec(Codec):
             cell_offset=fp32(offset),
             num_cells=num_cells,
             bounded=side.rotation.kind != "matrix",
+            sigma=side.head_dim**-0.5,
             levels=tuple(fp32(level * side.head_dim**-0.5) for level in table.levels),
             correct_at_store=correct_at_store,
             correct_at_load=parameters.norm_correction == "load",

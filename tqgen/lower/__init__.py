@@ -109,6 +109,7 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         quads=quads,
         kept=kept,
         unpack=QUADS_UNPACK if quads else TilePlan(rows=16, warps=4),
+        unpack_model=QUADS_ROWS,
         unpack_many=KEPT_UNPACK,
         interpreted_rows=INTERPRETED_ROWS,
         rotate_output=FEW_ROWS,
@@ -209,7 +210,9 @@ def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
         if plan.quads:
             found |= {"store_rows", "words", *plan.constants.quad_helpers}
             found |= {"load_parts", "in_order"} if plan.quads.parts > 1 else {"load_rows"}
-            found |= {"four_units"} if plan.encoded.words else set()
+            found |= {"four_units", "units_of_words"} if plan.encoded.words else set()
+            found |= {"four_units", "funnel", "load_each"} if plan.quads.around else set()
+            found |= {"load_each"} if plan.quads.dealt else set()
             found |= {"row_numbers", "has_ptx"} if plan.quads.row_numbers else set()
             found |= {"quads", "butterflies"} if plan.rotation.is_hadamard else set()
         if plan.encoded.words:
@@ -224,7 +227,7 @@ def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
             found.add("signs")
     if kept:
         # Codes and levels are looked up in memory, and codes stored by neighbours: these programs have many warps.
-        found -= {"gather", "words", "four_units", "store_words", "store_u32"}
+        found -= {"gather", "words", "four_units", "units_of_words", "store_words", "store_u32"}
         found.add("in_turns")
         found |= {"store_pairs" if plan.quads and plan.quads.pairs else "store_runs" for plan in plans}
     return frozenset(found)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tqgen.codecs.base import Folding
-from tqgen.layout import Field, Layout, Reserved, Side
+from tqgen.layout import Field, Layout, Side
 from tqgen.lower import ptx
 from tqgen.lower.decoded import decoded_plan
 from tqgen.lower.fragments import fragment_plan
 from tqgen.lower.lanes import element_of, next_power_of_two
+from tqgen.lower.words import has_bytes_after
 from tqgen.numerics.literals import fp32
 from tqgen.plan import AttentionPlan, AttentionSidePlan, DecodedPlan, SidePlan, TileChoice
 
@@ -244,14 +245,6 @@ def source_of(layout: Layout, codes: Field) -> str:
     if bits == 4 and codes.alignment == 2 and is_whole(codes.part.count) and has_bytes_after(layout, codes):
         return "shifted"
     return "halves" if bits == 2 else "words"
-
-
-def has_bytes_after(layout: Layout, codes: Field) -> bool:
-    """Whether words may be read around a field's bytes: no bytes of somebody else, and none after the block."""
-    if any(isinstance(entry, Reserved) for region in layout.regions for entry in region.entries):
-        return False
-    last = layout.regions[-1].entries[-1]
-    return last is not codes
 
 
 def expansion_of(layout: Layout, side: Side, folding: Folding | None, codes: Field) -> ptx.Expansion | None:

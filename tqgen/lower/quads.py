@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tqgen.codecs.base import KernelConstants
-from tqgen.layout import Rotation, Side
+from tqgen.layout import Layout, Rotation, Side
 from tqgen.lower.lanes import MIN_LANES, element_of, next_power_of_two, parts_of_packing
 from tqgen.lower.ptx_rows import row_numbers
+from tqgen.lower.words import run_around
 from tqgen.plan import QuadsPlan
 
 QUAD = 4
@@ -16,7 +17,7 @@ PAIRED_UNIT_BITS = 24
 PIECE = 8  # 16-bit numbers that a thread stores at once; the pieces of a quad are neighbours
 
 
-def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPlan | None:
+def quads_plan(layout: Layout, side: Side, constants: KernelConstants, grouped: bool) -> QuadsPlan | None:
     """How quads hold the rows of `side`; None where they cannot."""
     head_dim, parameters = side.head_dim, side.parameters
     bits = side.part("codes").bits
@@ -32,8 +33,14 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         return None
     fill, empty = (unit_of(code, bits, codes) for code in constants.quad_codes)
     parts = parts_of_packing(side)
+    field = next(field for field in layout.fields if (field.side, field.part.name) == (side.name, "codes"))
+    units, words = head_dim // codes, codes * bits // 8
+    around = 0 if by_matrix else run_around(layout, field, units, words)
+    dealt = not by_matrix and words == 3 and field.alignment % 4 == 0 and units % 16 == 0
+    levels = None if by_matrix else constants.quad_levels
+    by_quads = bool(around) or dealt or words == 4
     return QuadsPlan(
-        units=head_dim // codes,
+        units=units,
         codes=codes,
         steps=codes.bit_length() - 1,
         fill=fill,
@@ -42,7 +49,9 @@ def quads_plan(side: Side, constants: KernelConstants, grouped: bool) -> QuadsPl
         butterflies=butterflies(side.rotation, head_dim),
         parts=parts,
         element=element_of(side, "place"),
-        row_numbers=None if by_matrix or constants.quad_numbers is None else row_numbers(bits, constants.quad_numbers),
+        row_numbers=None if levels is None else row_numbers(bits, levels, head_dim, side.rotation.scale, by_quads),
+        around=around,
+        dealt=dealt,
         run=run(head_dim, codes, bits),
         pairs=codes * bits == PAIRED_UNIT_BITS and run(head_dim, codes, bits) == 2 * codes,
         spread=spread(head_dim, parts),

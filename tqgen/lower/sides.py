@@ -219,7 +219,7 @@ def side_plan(layout: Layout, side: Side, quads: bool = False) -> SidePlan:
         raise ValueError(shape)  # refused by the spec's checks
     constants = side.codec.kernel_constants(side)
     grouped = shape.groups.size > 1
-    held = quads_plan(side, constants, grouped) if quads else None
+    held = quads_plan(layout, side, constants, grouped) if quads else None
     if held:
         encoded, encoded_lanes = quads_encoded(side, held, shape), shape.elements
     else:

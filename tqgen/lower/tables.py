@@ -18,9 +18,12 @@ def side_constants(layout: Layout, plans: tuple[SidePlan, ...]) -> tuple[Constan
             if plan.quads:
                 found += quad_rotation(side, plan.quads.parts)
                 back = f"_quad_factor({unsigned_source(side)}, spread={plan.quads.spread})"
+                back += ".to(torch.float16)" if plan.quads.row_numbers else ""  # what its operand is where there is PTX
                 found.append(Constant(f"{side.name}_quad_rotation_back", back))
             if plan.rotation.dealt:
                 found.append(Constant(f"{side.name}_dealt_rotation", f"_dealt({source}, _{side.name}_lanes)"))
+        if plan.quads and plan.quads.row_numbers:
+            found.append(Constant(f"{side.name}_bytes", f"_operands(device, {side.name.upper()}_BYTES)"))
         for table in sorted({*plan.encode_tables, *plan.correct_tables, *plan.unpack_tables}):
             found.append(Constant(f"{side.name}_{table}", plan.constants.table_source(table, side.name)))
     return tuple(found)

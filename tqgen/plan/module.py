@@ -89,6 +89,7 @@ class ModulePlan:
     quads: bool  # rotated sides are held by quads of threads, by programs of one warp if they are not `kept`
     kept: KeptPlan | None  # quads hold rows that are multiplied by a matrix
     unpack: TilePlan
+    unpack_model: TilePlan  # to model space with assembly, of rows that quads hold
     unpack_many: TilePlan  # of many rows that are multiplied by a matrix
     interpreted_rows: int  # rows of a program in Triton's interpreter
     rotate_output: TilePlan
