@@ -74,7 +74,12 @@ def test_what_is_not_seen_and_sinks_add_nothing():
     assert not empty.any() and nothing == pytest.approx(np.full((1, 2), FP32))
 
 
-@pytest.mark.parametrize(("dtype", "relative"), [("fp16", 2.0**-10), ("bf16", 2.0**-7), ("fp32", 2.0**-18)])
-def test_an_output_is_rounded_to_its_dtype(dtype, relative):
+@pytest.mark.parametrize(
+    ("dtype", "relative", "smallest"),
+    [("fp16", 2.0**-10, 2.0**-24), ("bf16", 2.0**-7, 2.0**-133), ("fp32", 2.0**-18, 2.0**-149)],
+)
+def test_an_output_is_rounded_to_its_dtype(dtype, relative, smallest):
+    small = (1 + math.sqrt(3)) * smallest / 2  # of the result, and of all that a rotation adds up to it
     got = output_rounding(np.array([[1.0, -4.0, 0.0]]), dtype)
-    assert got == pytest.approx(relative * np.array([[1.0, 4.0, 0.0]]) + 2.0**-12, rel=1e-6)
+    assert got == pytest.approx(relative * np.array([[1.0, 4.0, 0.0]]) + 2.0**-12 + small, rel=1e-9)
+    assert output_rounding(np.zeros((1, 3)), dtype) == pytest.approx(np.full((1, 3), small + 2.0**-126), rel=1e-9)

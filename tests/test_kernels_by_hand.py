@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.far_apart import differs, far_buffer
+from support.far_apart import differs, differs_in_a_large_block, far_buffer, large_block
 from support.kernels import kernels_of
 
 from tqgen.numerics import floats
@@ -491,7 +491,6 @@ def test_vectors_may_be_far_apart(sides, axis):
 # large blocks
 
 
-LARGE = 2**32  # bytes of a block: an offset, and that of a head alone, is beyond 32 bits with a sign
 LARGE_SIDES = {
     "folded": (
         MSE4,
@@ -508,39 +507,16 @@ LARGE_SIDES = {
 
 @pytest.mark.parametrize("order", ["aos", "soa", "head_major"])
 @pytest.mark.parametrize("sides", LARGE_SIDES)
-def test_blocks_may_be_large(sides, order, monkeypatch):
+def test_blocks_may_be_large(sides, order):
     """The last tokens of a block of 4 GiB, of which no more than those takes memory."""
     key, value, fields = LARGE_SIDES[sides]
     region = {"name": "all", "order": ["head", "token", "field"], "fields": list(fields)}
-    block = {"regions": [region]} if order == "head_major" else order
-    made, where, heads, tokens = kernels(key, value, head_dim=64, block=block), device(), 3, 8
-    slot = made.module.LAYOUT.slot_bytes
-    block_size = -(-LARGE // (heads * slot) // 16) * 16
+    made = kernels(key, value, head_dim=64, block={"regions": [region]} if order == "head_major" else order)
     try:
-        large = torch.empty(1, block_size, heads, slot, dtype=torch.uint8, device=where)
+        large = large_block(made.layout)
     except RuntimeError as error:
         pytest.skip(f"no memory for a block of 4 GiB: {error}")
-    small = filled(made, 4, 2, heads)
-    near = [torch.randn(tokens, heads, 64, generator=torch.Generator().manual_seed(n)).to(where) for n in (1, 2)]
-    slots = torch.arange(tokens, device=where)
-    far_slots = slots + block_size - tokens
-    made.module.store(*near, small, slots)
-    made.module.store(*near, large, far_slots)
-    assert all(map(torch.equal, made.module.unpack(large, far_slots), made.module.unpack(small, slots)))
-    if hasattr(made.module, "_few_tile"):
-        monkeypatch.setattr(made.module, "_few_tile", None)  # neither block is one for the kernel of few rows
-    small_table = torch.arange(4, dtype=torch.int32, device=where)[None]
-    large_table = torch.zeros(1, 1, dtype=torch.int32, device=where)
-    for group in (4, 24):
-        query = torch.randn(1, heads * group, 64, generator=torch.Generator().manual_seed(3)).to(where)
-        # The window is one tile, in whichever block it is.
-        results = [
-            made.module.decode_attention(
-                query, cache, table, torch.tensor([length], dtype=torch.int32, device=where), window=4, num_splits=1
-            )
-            for cache, table, length in ((small, small_table, tokens), (large, large_table, block_size))
-        ]
-        assert results[0].isfinite().all() and torch.equal(*results)
+    assert differs_in_a_large_block(made.layout, made.module, large) == ""
 
 
 # views of queries

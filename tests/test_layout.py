@@ -18,6 +18,7 @@ from tqgen.diagnostics import SpecError
 from tqgen.layout import Field
 from tqgen.layout.form import SIZES, Form
 from tqgen.layout.resolve import resolve
+from tqgen.lower import always_fits
 from tqgen.numerics.rotations import pinned_signs
 from tqgen.spec import load_spec, parse_spec
 from tqgen.spec.expand import expand
@@ -336,6 +337,15 @@ def test_shipped_layouts(path, head_dim):
 @given(spec_texts())
 def test_random_layouts(text):
     check_layout(parse_spec(text))
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(spec_texts())
+def test_what_fits_one_token_of_one_head_fits_all(text):
+    found = resolve(parse_spec(text))
+    sizes = [*LAUNCHES, (7, 1), (8, 5), (64, 8), (1056, 3)]
+    fits = all(found.end.evaluate(*size) <= found.block_bytes(*size) for size in sizes)
+    assert always_fits(found) == fits
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)

@@ -83,7 +83,7 @@ AXES = {
     "window": ("none", "1", "18", "60"),
     "softcap": ("none", "2.5"),
     "sinks": ("no", "yes"),
-    "scale": ("default", "-0.07"),
+    "scale": ("default", "-0.07", "12"),  # with 12 scores are more than an exponential holds
     "splits": ("default", "3", "invariant"),
     "sliced": ("no", "yes"),
     "buffers": ("no", "yes"),
@@ -194,6 +194,24 @@ def test_splits_are_merged_some_at_a_time(splits, rotation, tally):
     options = {"num_splits": splits, "sinks": True} if rotation == "none" else {"num_splits": splits}
     call = attention.Call(group=2, queries=2, lengths=(splits * 64 - 3, 65), options=options)
     cell = Cell(block="b16", heads="h2", places="edges")
+    result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
+    assert result.ok, str(result)
+    tally("interpreter", cells=1)
+
+
+@pytest.mark.parametrize("assembled", [False, True], ids=["without", "with PTX"])
+@pytest.mark.parametrize("group", [4, 24])
+@pytest.mark.parametrize(("key", "value"), [(key, tuple(VALUES)[n]) for n, key in enumerate(KEYS)])
+def test_numbers_of_tiles_one_by_one(key, value, group, assembled, monkeypatch, tally):
+    """Each query sees one position, and of its key one element: no sum hides a number that is a little off."""
+    row = {"key": key, "value": value, "block": "aos", "head_dim": "64", "center": "none"}
+    rotation = "signed_hadamard" if KEYS[key]["codec"] == "mse" else "none"
+    kernels = kernels_of(json.dumps(spec_of({**row, "key.rotation": rotation, "value.rotation": "none"})))
+    if assembled and verify.device().type == "cpu":
+        ptx_machine.install()
+        monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
+    call = attention.Call(group, 3, (64, 16), {"window": 1, "softmax_scale": 1.0}, probes=True)
+    cell = Cell(dtype="fp16", block="b16", heads="h2", places="edges")
     result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
     assert result.ok, str(result)
     tally("interpreter", cells=1)

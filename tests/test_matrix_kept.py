@@ -6,12 +6,12 @@ Of the specs of `test_matrix_kernels.py` few are such: all sides must be rotated
 import dataclasses
 import functools
 
-import numpy as np
 import pytest
 import test_matrix_quads
+from support.any_bytes import unpacked_any_bytes
 from support.covering import covering
 from support.kernels import Kernels, described, load
-from test_matrix_kernels import unpacked_any_bytes
+from support.rotation_matrices import KINDS, matrix_of
 from test_matrix_quads import CELL, SKIPPED, cell_of, spec_of
 
 from tqgen import emit, verify
@@ -30,32 +30,12 @@ AXES = {
     "other": ("same", "none"),
     # rows of a tile: of a program that keeps nothing, or of one that keeps the matrix and works on every other tile
     "tile": (FEW, "16", "32", "64", "128"),
-    "matrix": ("orthogonal", "identity", "permutation", "noisy", "blocks"),
+    "matrix": KINDS,
 }
 
 
 def allowed(row):
     return test_matrix_quads.allowed({**row, "rotation": "matrix"})
-
-
-def matrix_of(kind, head_dim):
-    """fp32 [head_dim, head_dim]. `noisy` and `tiny` have elements below 2**-27, not zero, which two fp16 parts lose."""
-    rng = np.random.default_rng(head_dim)
-    if kind == "identity":
-        return np.eye(head_dim, dtype=np.float32)
-    if kind == "permutation":
-        signs = rng.choice([-1, 1], head_dim)
-        return (np.eye(head_dim)[rng.permutation(head_dim)] * signs).astype(np.float32)
-    if kind == "noisy":  # as rounding leaves it where zeros are meant
-        noise = rng.standard_normal((head_dim, head_dim)) * 2.0 ** rng.integers(-60, -36, (head_dim, head_dim))
-        return (np.eye(head_dim) + noise).astype(np.float32)
-    if kind == "tiny":  # all of it smaller than what two parts hold
-        return (2.0**-31 * matrix_of("orthogonal", head_dim)).astype(np.float32)
-    if kind == "blocks":
-        half = np.linalg.qr(rng.standard_normal((head_dim // 2, head_dim // 2)))[0]
-        small = np.full_like(half, 2.0**-27)
-        return np.block([[half, small], [-small.T, half]]).astype(np.float32)
-    return np.linalg.qr(rng.standard_normal((head_dim, head_dim)))[0].astype(np.float32)
 
 
 @pytest.fixture
@@ -113,7 +93,7 @@ def test_cell(row, rotated_by, request, tally):
     assert kernels.plan.kept and all(side.quads for side in kernels.plan.sides)
     failures = kernels.failures(cell_of(row))
     assert not failures, described(kernels, failures, request.node.nodeid, cell_of(row))
-    result = unpacked_any_bytes(kernels, cell_of(row), len(request.node.nodeid))
+    result = unpacked_any_bytes(kernels.layout, kernels.module, cell_of(row), len(request.node.nodeid))
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=2, values=row, wanted=AXES)
 

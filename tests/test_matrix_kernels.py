@@ -3,20 +3,14 @@
 import functools
 import itertools
 import json
-import math
 
-import numpy as np
 import pytest
-import torch
+from support.any_bytes import unpacked_any_bytes
 from support.covering import covering
 from support.kernels import described, kernels_of
 from support.matrix import ABSENT, CODECS, SIDE, allowed, has, refusals, row_name, side_spec, spec_axes, spec_text
 
-from tqgen import reference, verify
-from tqgen.numerics import floats
-from tqgen.reference import cache_bytes, compare
 from tqgen.verify.cells import AXES, UNRELATED, Cell
-from tqgen.verify.trial import DTYPES, device_arguments, run_time_arguments
 
 LAUNCH = {**{f"cell.{axis}": values for axis, values in AXES.items()}, "tile": ("small", "large")}
 UNRELATED_HERE = [frozenset(f"cell.{axis}" for axis in pair) for pair in UNRELATED]
@@ -104,47 +98,9 @@ def test_every_pattern_in_padded_tiles(codec, tally):
         tally("interpreter", cells=1, values={"cell.pattern": pattern})
 
 
-def any_bytes(layout, shape, slots, rng):
-    """A cache of random bytes: all codes there are. Floats are of every kind, but small enough for sums of them."""
-    cache = rng.integers(0, 256, shape, dtype=np.uint8)
-    for field in layout.fields:
-        dtype = field.part.dtype or {16: "fp16", 32: "fp32"}.get(field.part.bits)
-        if dtype is None:
-            continue
-        numbers = np.ldexp(rng.standard_normal((len(slots), shape[2], field.part.count)), rng.integers(-60, 16))
-        kinds = rng.choice(7, numbers.shape[:2], p=[0.7, 0.1, 0.05, 0.05, 0.05, 0.03, 0.02])
-        for kind, number in enumerate((0.0, -0.0, math.nan, math.inf, -math.inf, 1e-42), start=1):
-            numbers[kinds == kind, 0] = number
-        bits = floats.to_bits(numbers, dtype).astype(f"<u{field.part.bits // 8}")
-        cache_bytes.scatter(layout, cache, field, slots, bits.view(np.uint8).reshape(*numbers.shape[:2], -1))
-    return cache
-
-
-def unpacked_any_bytes(kernels, cell, seed):
-    """What is unpacked from bytes that no store writes, every code and numbers of every kind, against the reference."""
-    layout = kernels.layout
-    heads, block_size, where = min(cell.num_kv_heads, 3), min(cell.block_size, 64), verify.device()
-    rng = np.random.default_rng(seed)
-    slots = rng.permutation(8 * block_size)[:8].astype(np.int64)
-    shape = (8, block_size, heads, layout.slot_bytes)
-    cache = any_bytes(layout, shape, slots, rng)
-    run_time = run_time_arguments(layout, heads)
-    with np.errstate(all="ignore"):
-        expected = reference.unpack(layout, cache, slots, space=cell.space, dtype=cell.out_dtype, **run_time)
-        got = kernels.module.unpack(
-            kernels.module.allocate(*shape[:3], device=where).copy_(torch.from_numpy(cache)),
-            torch.from_numpy(slots).to(where),
-            space=cell.space,
-            dtype=DTYPES[cell.out_dtype],
-            **device_arguments(run_time, where),
-        )
-    numbers = {name: tensor.cpu().double().numpy() for name, tensor in zip(("key", "value"), got) if tensor is not None}
-    return compare.compare_unpacked(expected, numbers, slots)
-
-
 @pytest.mark.parametrize("row", parameters())
 def test_any_bytes_are_unpacked_as_the_reference_reads_them(row, request, tally):
     kernels = kernels_of(spec_text(row))
-    result = unpacked_any_bytes(kernels, cell_of(row), len(row_name(row)))
+    result = unpacked_any_bytes(kernels.layout, kernels.module, cell_of(row), len(row_name(row)))
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=1)

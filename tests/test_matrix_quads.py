@@ -10,10 +10,10 @@ import json
 
 import pytest
 from support import ptx_machine
+from support.any_bytes import unpacked_any_bytes
 from support.covering import covering
 from support.kernels import described, kernels_of, load
 from support.matrix import parts_of
-from test_matrix_kernels import unpacked_any_bytes
 
 from tqgen.verify.cells import AXES as CELL_AXES
 from tqgen.verify.cells import UNRELATED, Cell
@@ -127,7 +127,7 @@ def test_cell(row, request, monkeypatch, tally):
         monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
     failures = kernels.failures(cell_of(row))
     assert not failures, described(kernels, failures, request.node.nodeid, cell_of(row))
-    result = unpacked_any_bytes(kernels, cell_of(row), len(request.node.nodeid))
+    result = unpacked_any_bytes(kernels.layout, kernels.module, cell_of(row), len(request.node.nodeid))
     assert result.ok, described(kernels, [f"unpack of any bytes: {result}"], request.node.nodeid)
     tally("interpreter", cells=2, values=row, wanted=AXES)
 

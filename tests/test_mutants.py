@@ -7,7 +7,7 @@ This is what shows that the matrix can see. The sample of `mutants.json` is run 
 import pytest
 from mutant_data import explained, is_other_code, load, mutants_of
 from support.mutant_families import FAMILIES
-from support.mutant_trial import CALLS, CELL, QUICK, load_mutant, ordered, who_sees
+from support.mutant_trial import CALLS, CELL, FEW, QUICK, load_mutant, ordered, who_sees
 from support.mutants import launchers_of
 
 from tqgen import verify
@@ -86,12 +86,13 @@ def test_a_right_module_passes_where_attention_is_run_first():
 
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_calls_take_the_kernel_that_they_are_for(number, monkeypatch):
-    kernel = "_decode_few_kernel" if number < 2 else "_decode_kernel"
+    call = CALLS[number][1]
+    kernel = "_decode_few_kernel" if call.group * call.queries <= FEW else "_decode_kernel"
     family = FAMILIES["soa"]
     module = verify.load_module("called", family.right)
     monkeypatch.setattr(module, kernel, None)
     with pytest.raises(TypeError, match="NoneType"):
-        attention.attend(family.layout, module, CELL, verify.device(), CALLS[number][1])
+        attention.attend(family.layout, module, CELL, verify.device(), call)
 
 
 @pytest.mark.exhaustive

@@ -8,9 +8,10 @@ import json
 import numpy as np
 import pytest
 from support import ptx_machine
+from support.any_bytes import unpacked_any_bytes
 from support.kernels import kernels_of
 from support.matrix import row_name, spec_text
-from test_matrix_kernels import combinations, unpacked_any_bytes
+from test_matrix_kernels import combinations
 
 from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
@@ -206,7 +207,7 @@ def test_any_bytes_are_unpacked_with_assembly(out, bits, packing, head_dim, spac
     spec = {"tqgen": 1, "name": "unpacked", "head_dim": head_dim, "key": key, "value": value}
     kernels = kernels_of(json.dumps({**spec, "block": "soa" if bits == 3 else "aos"}))
     monkeypatch.setattr(kernels.module, "_has_ptx", lambda *_: True)
-    result = unpacked_any_bytes(kernels, Cell(space=space, out=f"o{out}"), seed=bits)
+    result = unpacked_any_bytes(kernels.layout, kernels.module, Cell(space=space, out=f"o{out}"), seed=bits)
     assert result.ok, f"unpack with PTX: {result}"
     expected = set()
     for numbers in (side.quads.row_numbers for side in kernels.plan.sides):

@@ -91,9 +91,10 @@ def shipped(name: str, cells: list[str]) -> Iterator[Record]:
 
 
 def of_the_matrix(number: int) -> Iterator[Record]:
+    from support.any_bytes import unpacked_any_bytes
     from support.kernels import kernels_of
     from support.matrix import row_name, spec_text
-    from test_matrix_kernels import cell_of, combinations, unpacked_any_bytes
+    from test_matrix_kernels import cell_of, combinations
 
     from tqgen.verify import Outcome
 
@@ -102,7 +103,7 @@ def of_the_matrix(number: int) -> Iterator[Record]:
     name, cell = f"{number:03d}-{row_name(row)}-{row['tile']}", cell_of(row)
     yield from outcomes(name, made.layout, made.module, cell, made.plan.store_large_rows)
     start = time.perf_counter()
-    result = unpacked_any_bytes(made, cell, len(row_name(row)))
+    result = unpacked_any_bytes(made.layout, made.module, cell, len(row_name(row)))
     yield recorded(f"{name}, any bytes", cell.id, Outcome(cell, "unpack", result), time.perf_counter() - start)
 
 

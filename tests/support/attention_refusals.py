@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from tqgen.verify import device
 from tqgen.verify.trial import device_arguments, run_time_arguments
 
 SEQUENCES, GROUP, HEADS, BLOCK_SIZE, BLOCKS = 3, 2, 2, 16, 2
+SMALLEST_SOFTCAP, LARGEST = 2.0**-100, math.nextafter(2.0**127, 0)
 Call = tuple[str, type[Exception], str, Callable[[], Any]]  # as in `refusals`
 Given = list[tuple[str, type[Exception], Any]]  # what is wrong with an argument, the error, the argument
 
@@ -182,9 +184,10 @@ class AttentionCalls:
                 given = {name: value}
                 yield f"{name} of {type(value).__name__}", TypeError, name, lambda g=given: self.call(**g)
         for name in ("softcap", "softmax_scale"):
-            for value in (float("nan"), float("inf"), 1e39):
+            for value in (float("nan"), float("inf"), 2.0**127):
                 yield f"{name} of {value}", ValueError, name, lambda g={name: value}: self.call(**g)
-        yield "a softcap of 1e-300", ValueError, "softcap", lambda: self.call(softcap=1e-300)
+        for value in (1e-300, math.nextafter(SMALLEST_SOFTCAP, 0)):
+            yield f"a softcap of {value}", ValueError, "softcap", lambda s=value: self.call(softcap=s)
         for name in ("batch_invariant", "return_lse"):
             yield f"{name} of text", TypeError, name, lambda g={name: "no"}: self.call(**g)
         many = 2**16
@@ -286,5 +289,7 @@ class AttentionCalls:
         if not (self.layout.key.parameters.center or self.layout.value.parameters.center):
             options["sinks"] = self.new(self.heads).half()
         if not self.layout.key.parameters.center:
-            options |= {"softcap": 1.0, "return_lse": False}
+            options |= {"softcap": SMALLEST_SOFTCAP, "return_lse": False}
         yield "the smallest of every option", lambda: self.call(**options)
+        largest = dict.fromkeys(("softmax_scale", "softcap") if "softcap" in options else ("softmax_scale",), LARGEST)
+        yield "the largest of every option", lambda: self.call(window=2**70, **largest)

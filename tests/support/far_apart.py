@@ -1,11 +1,12 @@
-"""Vectors at distances that 32 bits cannot count: launchers do with them what they do with the same ones close by.
+"""What 32 bits cannot count: launchers do with it what they do with the same vectors close by.
 
-Of a buffer of 4 GiB only what is touched takes memory.
+Vectors far apart, and the last tokens of a large block. Of a buffer of 4 GiB only what is touched takes memory.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection
 from types import ModuleType
 
@@ -19,6 +20,8 @@ FAR = 2**31  # elements from the first to the last of an axis: more than 32 bits
 AXES = ("tokens", "heads")
 TOKENS, HEADS = 3, 3
 SEPARATE = 4096  # elements between what lies in one buffer
+LARGE = 2**32  # bytes of a block: an offset, and that of a head alone, is beyond 32 bits with a sign
+LAST = 8  # tokens of a large block
 
 
 def far_buffer() -> torch.Tensor:
@@ -74,6 +77,62 @@ def differs(
     return ""
 
 
-def _random(seed: int, heads: int, head_dim: int) -> torch.Tensor:
+def large_block(layout: Layout, heads: int = HEADS) -> torch.Tensor:
+    """A cache of one block of 4 GiB for so many heads; RuntimeError where there is no memory for it."""
+    sizes = range(-(-LARGE // (heads * layout.slot_bytes) // 16) * 16, LARGE, 16)
+    block_size = next(size for size in sizes if not misfit(layout, size, heads))
+    shape = (1, block_size, heads, layout.slot_bytes)
+    unit = max(16, layout.alignment)
+    buffer = torch.empty(math.prod(shape) + unit, dtype=torch.uint8, device=device())
+    start = -buffer.data_ptr() % unit
+    return buffer[start : start + math.prod(shape)].view(shape)
+
+
+def differs_in_a_large_block(
+    layout: Layout, module: ModuleType, large: torch.Tensor, launchers: Collection[str] = LAUNCHERS
+) -> str:
+    """The launcher that does something else with the last tokens of a large block than with those of a small one."""
+    where, heads = device(), large.shape[2]
+    block_size = next(size for size in (16, 64, 32, 1056) if not misfit(layout, size, heads))
+    # as badly aligned as the layout allows: neither block is one for the kernel of few rows
+    shape = (1, block_size, heads, layout.slot_bytes)
+    buffer = torch.empty(math.prod(shape) + 2 * max(16, layout.alignment), dtype=torch.uint8, device=where)
+    start = -buffer.data_ptr() % max(16, layout.alignment) + layout.alignment
+    small = buffer[start : start + math.prod(shape)].view(shape).fill_(0xEE)
+    vectors = {side.name: _random(n, heads, side.head_dim, LAST) for n, side in enumerate(layout.sides)}
+    run_time = device_arguments(run_time_arguments(layout, heads), where)
+    slots = torch.arange(LAST, device=where)
+    last = slots + large.shape[1] - LAST
+    for cache, places in ((small, slots), (large, last)):
+        module.store(vectors.get("key"), vectors.get("value"), cache, places, **run_time)
+    accepted = inspect.signature(module.unpack).parameters
+    given = {name: one for name, one in run_time.items() if name in accepted}
+    for one, other in zip(*(module.unpack(*of, **given) for of in ((small, slots), (large, last))), strict=True):
+        if one is not None and not torch.equal(one, other):
+            return "unpack"
+    if "decode_attention" in launchers and hasattr(module, "decode_attention"):
+        taken = {name: one for name, one in run_time.items() if name != "key_center"}
+        table = torch.zeros(1, 1, dtype=torch.int32, device=where)
+        for group in (4, 24):
+            query = _random(3, heads * group, layout.key.head_dim, 1)
+            # the window is one tile of either block
+            results = [
+                module.decode_attention(
+                    query,
+                    cache,
+                    table,
+                    torch.tensor([length], dtype=torch.int32, device=where),
+                    window=4,
+                    num_splits=1,
+                    **taken,
+                )
+                for cache, length in ((small, LAST), (large, large.shape[1]))
+            ]
+            if not results[0].isfinite().all() or not torch.equal(*results):
+                return "decode_attention"
+    return ""
+
+
+def _random(seed: int, heads: int, head_dim: int, tokens: int = TOKENS) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(TOKENS, heads, head_dim, generator=generator).half().to(device())
+    return torch.randn(tokens, heads, head_dim, generator=generator).half().to(device())

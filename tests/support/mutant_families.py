@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from support.layouts import layout_of
 from tqgen import emit
 from tqgen.layout import Layout
 from tqgen.lower import lower
-from tqgen.plan import ModulePlan
+from tqgen.plan import ModulePlan, TilePlan
 
 PLANES = "{regions: [{name: all, order: [field, head, token], fields: [%s]}]}"
 HEAD_MAJOR = PLANES.replace("field, head, token", "head, token, field")
@@ -29,6 +30,7 @@ class Family:
     value: str
     block: str
     head_dim: int
+    tile: str = "small"
 
     @functools.cached_property
     def layout(self) -> Layout:
@@ -37,7 +39,10 @@ class Family:
     @functools.cached_property
     def plan(self) -> ModulePlan:
         """With sizes at which launches choose that cells reach."""
-        return with_tile(lower(self.layout, "mutant.yaml"), "small")
+        plan = with_tile(lower(self.layout, "mutant.yaml"), self.tile)
+        if plan.kept:
+            plan = dataclasses.replace(plan, kept=dataclasses.replace(plan.kept, other=TilePlan(16, 1)))
+        return plan
 
     @functools.cached_property
     def right(self) -> str:
@@ -72,6 +77,19 @@ FAMILIES = {
         "{codec: uniform, bits: 5, group: 8, center: true, zero: {dtype: fp32}}",
         MIXED,
         40,
+    ),
+    "kept": Family(
+        "{codec: mse, bits: 2, packing: halves, rotation: matrix, tie: down}",
+        "{codec: uniform, bits: 3, symmetric: true, rotation: matrix, rounding: half_even}",
+        "aos",
+        64,
+        "large",
+    ),
+    "scaled": Family(
+        "{codec: mse, bits: 3, norm: {dtype: fp32}, rotation: signed_hadamard}",
+        "{codec: fp8, scale: {}, rotation: signed_hadamard, center: true}",
+        PLANES % "key.codes, key.norm, value.codes, value.scale",
+        128,
     ),
     "values": Family("{codec: none}", "{codec: mse, bits: 6, non_finite: saturate, rotation: matrix}", "aos", 100),
 }

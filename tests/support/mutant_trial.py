@@ -10,13 +10,16 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
 from support import ptx_machine, refusals
-from support.far_apart import AXES, differs, far_buffer
+from support.any_bytes import unpacked_any_bytes
+from support.far_apart import AXES, differs, differs_in_a_large_block, far_buffer, large_block
 from support.mutants import Mutant
+from support.rotation_matrices import matrix_of
 from tqgen import verify
 from tqgen.layout import Layout
-from tqgen.verify import attention
+from tqgen.verify import attention, trial
 from tqgen.verify.cells import Cell
 from tqgen.verify.trial import misfit
 
@@ -83,8 +86,13 @@ def who_sees(
     return (
         _in_cells(layout, module, cells[:first], launchers)
         or _with_hardware_fp8(layout, module, cells, launchers)
+        or _with_a_noisy_matrix(layout, module, cells, launchers)
+        or _with_any_bytes(layout, module, cells, launchers)
         or _with_ptx(layout, module, cells, launchers)
+        or _of_any_size(layout, module, launchers)
         or _far_apart(layout, module, launchers)
+        or _large_block(layout, module, launchers)
+        or next(iter(refusals.unrefused(layout, module)), "")
         or _in_cells(layout, module, cells[first:], launchers)
     )
 
@@ -114,6 +122,88 @@ def _with_hardware_fp8(layout: Layout, module: ModuleType, cells: list[Cell], la
         module._has_hardware_fp8 = kept
 
 
+def _with_a_noisy_matrix(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:
+    """Whether a fault is seen where matrices do not fit what programs keep of them, and several share tiles."""
+    if not {"store", "unpack"} & set(launchers) or any(side.rotation.kind != "matrix" for side in layout.sides):
+        return ""
+    noisy = {f"{side.name}_rotation": matrix_of("noisy", side.head_dim) for side in layout.sides}
+    changed = {(trial, "run_time_arguments"): lambda *_: noisy, (module, "_num_processors"): lambda _: 3}
+    kept = {(of, name): getattr(of, name) for of, name in changed if hasattr(of, name)}
+    try:
+        for (of, name), value in changed.items():
+            setattr(of, name, value)
+        several = [cell for cell in cells if cell.num_kv_heads == 8 and cell.block_size < 1000]
+        chosen = [*cells[: FEW_CELLS // 2], *several[: FEW_CELLS // 2]]
+        return _in_cells(layout, module, chosen, [one for one in launchers if one in ("store", "unpack")])
+    finally:
+        for (of, name), value in kept.items():
+            setattr(of, name, value)
+
+
+def _with_any_bytes(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:
+    """Whether a fault is seen in what is unpacked from bytes that no store writes."""
+    chosen = {(cell.space, cell.out_dtype): cell for cell in reversed(cells)} if "unpack" in launchers else {}
+    try:
+        for seed, cell in enumerate(chosen.values()):
+            with limited(SECONDS):
+                if not unpacked_any_bytes(layout, module, cell, seed).ok:
+                    return f"unpack of any bytes in {cell.id}"
+    except Exception as error:  # whatever a wrong kernel raises
+        return f"unpack of any bytes: {type(error).__name__}"
+    return ""
+
+
+def _large_block(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
+    """Whether a fault is seen in a block larger than 32 bits count."""
+    if not {"store", "unpack", "decode_attention"} & set(launchers):
+        return ""
+    try:
+        for heads in (1, 3):
+            with limited(SECONDS):
+                if launcher := differs_in_a_large_block(layout, module, large_block(layout, heads), launchers):
+                    return f"{launcher} of a large block"
+    except Exception as error:  # whatever a wrong kernel raises
+        return f"a large block: {type(error).__name__}"
+    return ""
+
+
+def _of_any_size(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
+    """Whether attention sees a fault where keys are larger or smaller by a power of two than fp16 holds."""
+    key = layout.key
+    dtypes = {part.dtype for part in key.parts if part.dtype} or {getattr(key.parameters, "dtype", "fp16")}
+    if "decode_attention" not in launchers or key.parameters.center or not dtypes <= {"bf16", "fp32"}:
+        return ""
+    found = []
+    try:
+        for power in (1.0, 2.0**40, 2.0**-16):
+            with limited(SECONDS):
+                found.append(_attended(layout, module, power))
+    except Exception as error:  # whatever a wrong kernel raises
+        return f"decode_attention of keys of any size: {type(error).__name__}"
+    # codes may be others next to an edge
+    same = all(torch.allclose(one, found[0], rtol=0, atol=0.15) for one in found)
+    return "" if same else "decode_attention of keys of any size"
+
+
+def _attended(layout: Layout, module: ModuleType, power: float) -> torch.Tensor:
+    """Attention over keys times a power, whose scores are divided by it."""
+    where, tokens, heads = verify.device(), 32, 1
+    generator = torch.Generator().manual_seed(5)
+    key, value, query = (
+        torch.randn(tokens, heads, head_dim, generator=generator).to(where)
+        for head_dim in (layout.key.head_dim, layout.value.head_dim, layout.key.head_dim)
+    )
+    run_time = trial.device_arguments(trial.run_time_arguments(layout, heads), where)
+    taken = {name: one for name, one in run_time.items() if name != "key_center"}
+    cache = module.allocate(2, tokens, heads, device=where)
+    module.store(key * power, value, cache, torch.arange(tokens, device=where), **run_time)
+    table, lengths = (torch.full(shape, n, dtype=torch.int32, device=where) for shape, n in (((1, 1), 0), ((1,), 32)))
+    scale = 0.25 / power
+    given = query.view(1, tokens, layout.key.head_dim), cache, table, lengths
+    result: torch.Tensor = module.decode_attention(*given, softmax_scale=scale, **taken)
+    return result
+
+
 def _far_apart(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
     """Whether a fault is seen where vectors are further apart than 32 bits can count."""
     if not {"store", "unpack", "decode_attention"} & set(launchers):
@@ -130,13 +220,22 @@ def _far_apart(layout: Layout, module: ModuleType, launchers: Collection[str]) -
 
 
 # Calls of few query rows and of many, which together ask for all there is: a layout's cells are few. With and without
-# assembly, by both orders of operands. Few are 16 at most, counted by the largest number of queries that a call names.
-CELL = Cell(block="b16", heads="h2", places="edges", cache="padded")
+# assembly, by both orders of operands. Few are 32 at most, counted by the largest number of queries that a call names.
+# The kernel of many is run on caches of both alignments.
+CELL = Cell(block="b24", heads="h2", places="edges", cache="padded")
+ODD = dataclasses.replace(CELL, cache="odd")
+FEW = 32
 CALLS = (
     ((4, 2), attention.Call(4, 3, (70, 0, 37), {"window": 18, "num_splits": 3}, "ragged", True, True)),
     ((2, 4), attention.Call(4, 1, (135, 16), {"softcap": 2.0}, "own", False, False)),
     ((4, 2), attention.Call(12, 3, (70, 0, 137), {"window": 18, "num_splits": 3}, "ragged", True, True)),
-    ((2, 4), attention.Call(24, 1, (135, 16), {"softcap": 2.0, "sinks": True, "batch_invariant": True}, "own")),
+    ((2, 4), attention.Call(40, 1, (135, 16), {"softcap": 2.0, "sinks": True, "batch_invariant": True}, "own")),
+    # scores that an exponential does not hold
+    ((4, 2), attention.Call(2, 1, (70, 1), {"softmax_scale": 12.0, "num_splits": 2})),
+    ((2, 4), attention.Call(33, 1, (70, 1), {"softmax_scale": -12.0, "num_splits": 2})),
+    # numbers of tiles one by one
+    ((4, 2), attention.Call(8, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
+    ((2, 4), attention.Call(18, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
 )
 ENTERS_A_CENTER = {"softcap", "sinks"}  # which layouts that have one refuse
 
@@ -155,7 +254,8 @@ def _in_calls(layout: Layout, module: ModuleType) -> str:
             _forget_constants(module)
             with limited(SECONDS), np.errstate(all="ignore"):
                 one = dataclasses.replace(call, options=options)
-                if not attention.attend(layout, module, CELL, verify.device(), one).ok:
+                cell = ODD if widths == (2, 4) and call.group * call.queries > FEW else CELL
+                if not attention.attend(layout, module, cell, verify.device(), one).ok:
                     return f"decode_attention of {call.group * call.queries} query rows"
     except Exception as error:  # whatever a wrong kernel raises
         return f"decode_attention of some query rows: {type(error).__name__}"

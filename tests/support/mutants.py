@@ -44,6 +44,8 @@ WORDS |= {"reading", "why", "codec", "macros", "text", "helpers", "absent", "raw
 SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile", "tile_many_rows", "rows"}
 SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "query_chunk"}
 SPEED |= {"smallest_exponent", "largest_exponent", "query_up", "weights_up"}
+SPEED |= {"most_waves", "merge_splits", "invariant_merge", "steps_of_a_program", "programs_of_more_rows"}
+SPEED |= {"values_ahead", "interpreted_rows", "is_kept"}
 
 
 def plan_mutants(plan: ModulePlan, wanted: Collection[str] | None = None) -> Iterator[Mutant]:

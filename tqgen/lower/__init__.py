@@ -117,14 +117,11 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
 
 
 def always_fits(layout: Layout) -> bool:
-    """Whether the regions end inside the block for every block size and head count."""
-    excess = layout.end
-    per_slot = 0
-    for monomial, coefficient in excess.terms:
-        if tuple(map(str, monomial)) != ("block_size", "num_kv_heads"):
-            return False
-        per_slot = coefficient
-    return per_slot <= layout.slot_bytes
+    """Whether the regions end inside the block for every block size and head count.
+
+    For one token of one head they take most: an extent that is rounded up is rounded by as much for many, or by less.
+    """
+    return layout.end.evaluate(1, 1) <= layout.slot_bytes
 
 
 def run_time_arguments(layout: Layout) -> tuple[Argument, ...]:

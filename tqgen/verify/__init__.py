@@ -246,6 +246,8 @@ def _unpack(layout: Layout, module: ModuleType, cell: Cell, inputs: Inputs, cach
     if len(wanted):
         expected = reference.unpack(layout, before, wanted, space=cell.space, dtype=cell.out_dtype, **inputs.run_time)
     result = compare.compare_unpacked(expected, {side: _numbers(tensor) for side, tensor in got.items()}, wanted)
+    signed = [side for side, tensor in got.items() if torch.signbit(tensor[slots < 0]).any()]
+    result.add(len(signed), [Mismatch(f"a zero of the {side} of a negative slot", "0", "-0") for side in signed])
     if cell.inputs != "dense":
         spilt = [side for side, buffer in buffers.items() if not sentinels_kept(buffer, cell)]
         result.add(len(spilt), [Mismatch(f"output around the {side} vectors", f"{123}", "another") for side in spilt])

@@ -18,11 +18,21 @@ import torch
 
 from tqgen import reference
 from tqgen.layout import Layout
+from tqgen.numerics import floats, rotations
+from tqgen.reference import cache_bytes
 from tqgen.reference.compare import Comparison, Mismatch
 from tqgen.verify.attention_bounds import bounds, output_rounding
 from tqgen.verify.cells import Cell
 from tqgen.verify.patterns import vectors
-from tqgen.verify.trial import DTYPES, SENTINEL, GuardedCache, device_arguments, run_time_arguments, seed_of
+from tqgen.verify.trial import (
+    DTYPES,
+    SENTINEL,
+    GuardedCache,
+    device_arguments,
+    run_time_arguments,
+    seed_of,
+    side_vectors,
+)
 
 POISON = 0xFF
 # Attention has its own slots: one in five cells is enough to meet every value of the axes that it depends on.
@@ -44,7 +54,8 @@ class Call:
 
     `form` of the queries: an axis of their own, `flat` with the same number of each sequence, or `ragged` with one
     less from each sequence to the next. `sliced`: query and block table are parts of larger tensors. `buffers`: output
-    and workspace are given.
+    and workspace are given. `probes`: packed codes are any there are, and a query is one element of rotated keys: with
+    a window of one position a result is one number of a key's tile, and numbers of a value's.
     """
 
     group: int
@@ -54,6 +65,7 @@ class Call:
     form: str = "own"
     sliced: bool = False
     buffers: bool = False
+    probes: bool = False
 
     def asks(self) -> np.ndarray:
         """Which of the queries [B, T] of the largest number are asked for: of each sequence the last ones."""
@@ -115,24 +127,47 @@ def attend(layout: Layout, module: ModuleType, cell: Cell, where: torch.device, 
         slots = torch.from_numpy(np.unique(row[positions // size].astype(np.int64) * size + positions % size)).to(where)
         shapes = {side: (len(slots), heads, side.head_dim) for side in (layout.key, layout.value)}
         sides = [
-            torch.from_numpy(vectors(pattern, shape, side, cell.dtype, seed_of(cell) + length))
+            torch.from_numpy(side_vectors(pattern, shape, side, cell.dtype, seed_of(cell) + length, run_time))
             .to(DTYPES[cell.dtype])
             .to(where)
             for side, shape in shapes.items()
         ]
         module.store(*sides, cache, slots, **device_arguments(run_time, where))
+        if call.probes:
+            _put_any_codes(layout, cache, slots.cpu().numpy(), rng)
     # Few and many query rows have kernels of their own, both of which must reach blocks that are far away.
     both = (4, 17) if hasattr(module, "_decode_few_kernel") else (17,)
     groups = both if cell.places == "far" else (call.group,)
     for group in groups:
         shape = (len(call.lengths) * call.queries, heads * group, layout.key.head_dim)
         query = vectors("normal", shape, layout.key, cell.dtype, seed_of(cell) + 1)
+        if call.probes:
+            query = _probes(layout, query, run_time.get("key_rotation"), cell.dtype)
         query = query.reshape(len(call.lengths), call.queries, *shape[1:])
         one = dataclasses.replace(call, group=group)
         compared = _compare(layout, module, cell, one, cache, table, query, run_time, where)
         if not compared.ok:
             break
     return compared
+
+
+def _put_any_codes(layout: Layout, cache: torch.Tensor, slots: np.ndarray, rng: np.random.Generator) -> None:
+    """Random codes at the slots, of codecs whose codes are all finite numbers."""
+    blocks = cache.cpu().numpy()
+    for side in layout.sides:
+        if side.codec.name in ("mse", "uniform"):
+            field = next(one for one in layout.fields if one.name == f"{side.name}.codes")
+            shape = (len(slots), cache.shape[2], field.part.num_bytes)
+            cache_bytes.scatter(layout, blocks, field, slots, rng.integers(0, 256, shape, dtype=np.uint8))
+    cache.copy_(torch.from_numpy(blocks))
+
+
+def _probes(layout: Layout, query: np.ndarray, rotation: np.ndarray | None, dtype: str) -> np.ndarray:
+    """Rows of the shape of `query` that are, rotated and but for their rounding, one element each, of all in turn."""
+    head_dim = layout.key.head_dim
+    turns = np.arange(query.size // head_dim) * 5 % head_dim
+    elements = np.eye(head_dim)[turns] @ rotations.matrix(layout.key.rotation, head_dim, rotation).T
+    return floats.round_to(elements, dtype).reshape(query.shape)
 
 
 def _compare(

@@ -96,7 +96,14 @@ def _rotated(layout: Layout, rows: np.ndarray, rotation: np.ndarray | None) -> n
 
 
 def output_rounding(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Half a unit in the last place of `dtype`, twice over where a result is rounded on the way back as well."""
+    """Half a unit in the last place of `dtype`, twice over where a result is rounded on the way back as well.
+
+    Below the normal numbers of a dtype a unit is the smallest of them, and a rotation adds up those of a whole vector:
+    sum |R_ij| is at most the root of its length.
+    """
     relative = {"fp16": 2.0**-10, "bf16": 2.0**-7, "fp32": 2.0**-18}[dtype]
     largest = np.abs(values).max(-1, keepdims=True, initial=0.0)
-    return relative * np.abs(values) + 2.0**-14 * largest + floats.SMALLEST_NORMAL
+    form = floats.FORMATS[dtype]
+    smallest = 2.0 ** (form.smallest_exponent - form.mantissa_bits)
+    small = (1 + math.sqrt(values.shape[-1])) * smallest / 2 + floats.SMALLEST_NORMAL
+    return relative * np.abs(values) + 2.0**-14 * largest + small

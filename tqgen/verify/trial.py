@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tqgen.layout import Layout
+from tqgen.layout import Layout, Side
+from tqgen.numerics import floats
 from tqgen.verify.cells import Cell
 from tqgen.verify.patterns import vectors
 
@@ -49,8 +50,19 @@ def run_time_arguments(layout: Layout, num_kv_heads: int) -> dict[str, np.ndarra
             orthogonal, _ = np.linalg.qr(rng.standard_normal((side.head_dim, side.head_dim)))
             arguments[f"{side.name}_rotation"] = orthogonal.astype(np.float32)
         if side.parameters.center:
-            arguments[f"{side.name}_center"] = rng.standard_normal((num_kv_heads, side.head_dim)).astype(np.float32)
+            center = rng.standard_normal((num_kv_heads, side.head_dim))
+            arguments[f"{side.name}_center"] = floats.round_to(center, "bf16").astype(np.float32)
     return arguments
+
+
+def side_vectors(
+    pattern: str, shape: tuple[int, int, int], side: Side, dtype: str, seed: int, run_time: dict[str, np.ndarray]
+) -> np.ndarray:
+    """Input vectors of one side; those of the pattern `zeros` are zero after a center is taken from them."""
+    center = run_time.get(f"{side.name}_center")
+    if pattern == "zeros" and center is not None:
+        return np.broadcast_to(floats.round_to(center.astype(np.float64), dtype), shape).copy()
+    return vectors(pattern, shape, side, dtype, seed)
 
 
 def slots_of(cell: Cell, tokens: int, num_blocks: int) -> np.ndarray:
@@ -94,17 +106,22 @@ def inputs_of(layout: Layout, cell: Cell, large_rows: int) -> Inputs:
         tokens, num_blocks = min(tokens, 3 * size), 3
     slots = slots_of(cell, tokens, num_blocks)
     shape = (len(slots), heads)
+    run_time = run_time_arguments(layout, heads)
     given = {
-        side.name: vectors(cell.pattern, (*shape, side.head_dim), side, cell.dtype, seed_of(cell))
+        side.name: side_vectors(cell.pattern, (*shape, side.head_dim), side, cell.dtype, seed_of(cell), run_time)
         for side in layout.sides
     }
-    return Inputs(given, slots, num_blocks, run_time_arguments(layout, heads))
+    return Inputs(given, slots, num_blocks, run_time)
 
 
 def input_tensor(array: np.ndarray, cell: Cell, device: torch.device) -> torch.Tensor:
     """`array` [tokens, heads, head_dim] in the cell's dtype and strides; what lies between its vectors is NaN."""
     dense = torch.empty(array.shape, dtype=DTYPES[cell.dtype], device=device)
     dense.copy_(torch.from_numpy(array))
+    numbers = dense.view(torch.int32 if dense.dtype == torch.float32 else torch.int16)
+    infinity = torch.tensor(float("inf"), dtype=dense.dtype, device=device).view(numbers.dtype)
+    # NaN with the least bit alone, which is the nearest to Inf that there is
+    numbers[dense != dense] = infinity + 1
     return _strided(dense, cell, float("nan"))
 
 
