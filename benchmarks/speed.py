@@ -113,11 +113,15 @@ def render(folder: Path, report: dict[str, Any]) -> None:
         "# Speed of the shipped layouts",
         "",
         f"{machine.describe()}; {setting.num_kv_heads} KV heads, {setting.num_query_heads} query heads, block size "
-        f"{setting.block_size}, {setting.dtype}. Written by `benchmarks/speed.py` from `speed.json`.",
+        f"{setting.block_size}, {setting.dtype}. Written by `benchmarks/speed.py` from `speed.json`; the commit is in "
+        "[h200.md](h200.md).",
         "",
         "Times are medians in CUDA graphs; `with launch` is a call from Python among many. `moved` are the bytes that "
-        "must move, `of copy` is the share of the copy bandwidth, and `faster` how many times faster than what stands "
-        "to its left.",
+        "must move, `of copy` is the share of the copy bandwidth, and `faster` how many times faster than what is to "
+        "its left: `unfused torch` is the same store in plain PyTorch, `bf16 cache write` scatters the vectors as "
+        "they are, and `bf16 attention` is PyTorch's best on contiguous keys and values. `-` under `of copy` and "
+        "`over floor` stands where inputs stay in the L2 cache, and under `with launch` where the kernel takes longer "
+        "than launches.",
     ]
     for title, group in table.grouped(ones):
         kernel = group[0].case.kernel

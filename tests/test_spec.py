@@ -97,6 +97,15 @@ def test_head_dim_changes_the_name_and_nothing_else_does():
     assert parse_spec(SIMPLE, overrides={"name": "mine"}) == parse_spec(SIMPLE.replace("simple", "mine"))
 
 
+def test_a_spec_that_was_changed_does_not_say_what_it_was():
+    text = SIMPLE + "doc: 4 bits, as others have them\n"
+    assert parse_spec(text, overrides={"head_dim": "64"}).doc == "simple with head_dim=64."
+    overrides = {"key.bits": "3", "name": "mine", "block": "aos"}
+    assert parse_spec(text, overrides=overrides).doc == "simple with key.bits=3, block=aos."
+    assert parse_spec(text, overrides={**overrides, "doc": "mine"}).doc == "mine"
+    assert parse_spec(text, overrides={"name": "mine"}).doc == "4 bits, as others have them"
+
+
 def test_options_replace_and_create_keys():
     overrides = {"name": "mine", "key.bits": "0x5", "value.scale.dtype": "fp32", "key.norm": "{dtype: bf16}"}
     spec = parse_spec(SIMPLE, overrides={**overrides, "block": "aos", "doc": "some text", "value.group": "32"})

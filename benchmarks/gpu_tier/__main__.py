@@ -18,6 +18,7 @@ from pathlib import Path
 
 import lanes
 import report
+import torch
 import work
 from jobs import PARTS, jobs
 
@@ -37,6 +38,8 @@ def main() -> int:
     work.prepare()
     turn, turns = map(int, options.share.split("/"))
     tool = options.sanitizer or lanes.sanitizer()
+    if not options.interpret and not torch.cuda.is_available():
+        parser.error("there is no GPU here; --interpret runs the same in Triton's interpreter")
     chosen = options.part or list(PARTS)
     results: dict[str, list[report.Result]] = {part: [] for part in chosen}
     every = {part: jobs(part)[turn - 1 :: turns] for part in chosen}

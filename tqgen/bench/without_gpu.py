@@ -52,12 +52,13 @@ class Compiled:
             str(facts.registers),
             f"{facts.spilled_bytes} B",
             f"{facts.shared_bytes / 1024:.1f} KiB",
-            _widths({**facts.loads, **facts.stores}),
+            _widths(facts.loads, facts.stores),
         )
 
 
-def _widths(widths: dict[str, int]) -> str:
-    """Fields with widths, as `key.codes 16`, and what is none of them: inputs or outputs, and tables."""
+def _widths(loads: dict[str, int], stores: dict[str, int]) -> str:
+    """Fields with their widest access, as `key.codes 16`, and what is none of them: inputs, outputs, and tables."""
+    widths = {name: max(loads.get(name, 0), stores.get(name, 0)) for name in {**loads, **stores}}
     fields = [f"{name} {width}" for name, width in sorted(widths.items()) if name != "*"]
     return ", ".join(fields + [f"inputs and tables {width}" for name, width in widths.items() if name == "*"]) or "-"
 

@@ -24,10 +24,12 @@ POINTERS = {
     torch.int64: "*i64",
 }
 DIVISIBILITY = 16  # that Triton looks for in addresses and integers
-# Operations that are not correctly rounded, or that take subnormal numbers for zero. Conversions to whole numbers may
-# do that: a sum with 0.5, of which kernels take those, is zero or far larger.
+# Operations that are not correctly rounded, or that take subnormal numbers for zero, and products of fp32 numbers that
+# are cut to ten bits. Conversions to whole numbers may do that: a sum with 0.5, of which kernels take those, is zero or
+# far larger.
 INEXACT_PTX = re.compile(
     r"\b(?:div|sqrt|rcp|rsqrt|ex2|lg2|tanh|sin|cos)\.(?:approx|full)[.\w]*|(?<![\w.])(?!cvt\.r[mpnz]i)\w[\w.]*\.ftz\.[\w.]*f32"
+    r"|\b(?:wg)?mma\.[\w.]*\.tf32\b[\w.]*"
 )
 INEXACT_LLVM = re.compile(r"\bfdiv (?:fast|afn|arcp)\b|@llvm\.amdgcn\.(?:rcp|sqrt|rsq|exp2|log)[\w.]*|!fpmath")
 # A product and a sum that the assembler may make one operation of, with one rounding.

@@ -16,7 +16,8 @@ def apply_overrides(document: Document, overrides: Mapping[str, str]) -> tuple[D
     """The document with the values of the options in it, and what is wrong with the options.
 
     `overrides` maps paths of keys with dots between them to YAML text. `head_dim` adds `_d<head_dim>` to the name,
-    unless an option gives the name. Anything else describes another layout, which must get a name of its own.
+    unless an option gives the name. Anything else describes another layout, which must get a name of its own. What the
+    spec says of its layout may be true of it no more: `doc` says instead what was changed, unless an option gives it.
     """
     problems: list[Diagnostic] = []
     name = document.data.get("name")
@@ -25,6 +26,9 @@ def apply_overrides(document: Document, overrides: Mapping[str, str]) -> tuple[D
             document = _set(document, option, text)
         except SpecError as error:
             problems += error.diagnostics
+    changes = [f"{option}={text}" for option, text in overrides.items() if option != "name"]
+    if changes and "doc" not in overrides and not problems:
+        document.data = {**document.data, "doc": f"{name} with {', '.join(changes)}."}
     if "name" in overrides:
         return document, problems
     problems += [_unnamed(option, text, name) for option, text in overrides.items() if option != "head_dim"]
