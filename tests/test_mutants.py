@@ -13,7 +13,7 @@ from support.mutants import launchers_of
 from tqgen import verify
 from tqgen.verify import attention
 
-SAMPLE = 20  # of a family, at most
+SAMPLE = 12  # of a family, at most
 SLICES = 3  # of a sample: a test each
 EXHAUSTIVE_SLICES = 60
 LEAST = 0.4  # of what was drawn that must still be there after kernels have changed: enough for a sample
