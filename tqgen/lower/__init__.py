@@ -167,7 +167,7 @@ def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
         found.add("fragments")
         found.add("queries" if fragments.query else "operand_place")
         found |= {"butterflies"} if fragments.query and fragments.query.butterflies else set()
-        found |= {"groups"} if fragments.key.groups or fragments.value.groups else set()
+        found |= {"groups", "power_of_two"} if fragments.key.groups or fragments.value.groups else set()
         if any("_funnel" in unit for side in (fragments.key, fragments.value) for unit in side.units_of_run):
             found.add("funnel")
     return frozenset(found)

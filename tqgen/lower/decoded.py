@@ -12,6 +12,7 @@ import math
 from tqgen.codecs.base import Folding
 from tqgen.layout import Field, Layout, Side
 from tqgen.lower.lanes import MIN_LANES, next_power_of_two, parts_of_packing
+from tqgen.lower.ptx import counting
 from tqgen.lower.ptx_decoded import decoding, fp8_decoding, plain_fp8_decoding
 from tqgen.lower.sides import WIDEST_ALIGNMENT
 from tqgen.numerics.literals import fp32
@@ -41,7 +42,7 @@ def decoded_plan(layout: Layout, side: Side, folding: Folding, plan: SidePlan) -
     counted = counting(bits, numbers) if numbers and not folding.normalised else None
     kind = "counted" if counted else "table" if numbers else "fp32" if folding.format == "fp32" else "format"
     scaled = kind in ("counted", "fp32") or (kind == "format" and count > 1)
-    flip, offset = counted or (0, 0)
+    flip, offset = (counted.flip, counted.offset) if counted else (0, 0)
     zero = folding.zero if scaled else None
     largest = max(map(abs, numbers), default=LARGEST_FP8.get(folding.format, 0.0))
     if kind == "counted" and folding.origin and not flip:
@@ -109,15 +110,6 @@ def plain_plan(side: Side, dtype: str, field: Field) -> DecodedPlan:
         scaled=False,
         dtype=dtype,
     )
-
-
-def counting(bits: int, numbers: tuple[float, ...]) -> tuple[int, int] | None:
-    """Flip and offset of numbers that are (code ^ flip) - offset, one after the other; None of others."""
-    middle = 2 ** (bits - 1)
-    for flip, offset in ((0, middle), (middle, middle), (0, 0)):
-        if numbers == tuple(float((code ^ flip) - offset) for code in range(2 * middle)):
-            return flip, offset
-    return None
 
 
 def flips(bits: int, words: int, flip: int) -> tuple[int, ...]:
