@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from support.mutant_families import FAMILIES, Family
-from support.mutants import Mutant, code_of, launchers_of, plan_mutants, text_mutants
+from support.mutants import Mutant, launchers_of, plan_mutants, text_mutants
 
 FILE = Path(__file__).with_name("mutants.json")
 
@@ -51,14 +51,6 @@ def mutants_of(family: Family, names: Collection[str] | None = None) -> Iterator
     yield from text_mutants(family.right, names)
 
 
-def is_other_code(family: Family, mutant: Mutant) -> bool:
-    """Whether a mutant is another program, and one that can be read."""
-    try:
-        return code_of(mutant.text) != code_of(family.right)
-    except SyntaxError:
-        return False
-
-
 def draw(name: str, number: int) -> None:
     """Draw, run, and write."""
     from support.mutant_trial import load_mutant, ordered, who_sees
@@ -72,11 +64,11 @@ def draw(name: str, number: int) -> None:
         if explained(name, mutant.name):
             known += 1
             continue
-        module = load_mutant(mutant) if is_other_code(family, mutant) else None
+        module = load_mutant(mutant)
         if module is None:
             continue
         start = time.perf_counter()
-        if who := who_sees(family.layout, module, cells, launchers_of(family.right, mutant.text)):
+        if who := who_sees(family.layout, module, cells, launchers_of(family.right, mutant)):
             seen.append(mutant.name)
             print(f"{time.perf_counter() - start:5.1f} s {mutant.name}: {who}", flush=True)
         else:

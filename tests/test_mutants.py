@@ -5,7 +5,7 @@ This is what shows that the matrix can see. The sample of `mutants.json` is run 
 """
 
 import pytest
-from mutant_data import explained, is_other_code, load, mutants_of
+from mutant_data import explained, load, mutants_of
 from support.mutant_families import FAMILIES
 from support.mutant_trial import CALLS, CELL, FEW, QUICK, load_mutant, ordered, who_sees
 from support.mutants import launchers_of
@@ -33,10 +33,10 @@ def unseen(name, mutants):
         if explained(name, mutant.name):
             known += 1
             continue
-        module = load_mutant(mutant) if is_other_code(family, mutant) else None
+        module = load_mutant(mutant)
         if module is None:
             continue
-        if who_sees(layout, module, cells, launchers_of(family.right, mutant.text)):
+        if who_sees(layout, module, cells, launchers_of(family.right, mutant)):
             seen += 1
         else:
             missed.append(mutant.name)

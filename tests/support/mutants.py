@@ -21,18 +21,29 @@ from tqgen import emit
 from tqgen.plan import ModulePlan
 from tqgen.verify import LAUNCHERS
 
+# The statements that a fault changes, by what they define: each as it is run, right and wrong.
+Change = frozenset[tuple[str, str | None, str | None]]
+
 
 @dataclass(frozen=True)
 class Mutant:
-    """A faulty module. `where` is a leaf of the plan or a function of the text, `what` the fault."""
+    """A faulty module. `where` is a leaf of the plan or a function of the text, `what` the fault.
+
+    `change` is what the fault comes to: modules that have equal statements have the same faults in them.
+    """
 
     where: str
     what: str
-    text: str
+    pieces: tuple[str, ...]
+    change: Change
 
     @property
     def name(self) -> str:
         return f"{self.where}: {self.what}"
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.pieces)
 
 
 # faults of a plan
@@ -53,7 +64,8 @@ def plan_mutants(plan: ModulePlan, wanted: Collection[str] | None = None) -> Ite
 
     With `wanted` those of these names alone.
     """
-    seen = {emit.draft(plan)}
+    right = emit.draft(plan)
+    seen = {right}
     for path, value, put, values in _leaves(plan, ""):
         for what, changed in _assembly_faults(value) if path.endswith(".assembly") else _faults(value):
             is_wanted = wanted is None or f"plan.{path}: {what}" in wanted
@@ -65,7 +77,8 @@ def plan_mutants(plan: ModulePlan, wanted: Collection[str] | None = None) -> Ite
                 continue
             if text not in seen:
                 seen.add(text)
-                yield Mutant(f"plan.{path}", what, text)
+                if change := _change(right, text):
+                    yield Mutant(f"plan.{path}", what, (text,), change)
 
 
 Put = Callable[[Any], Any]
@@ -105,31 +118,64 @@ def _same_index(one: str, other: str, size: int) -> bool:
     return False
 
 
-def _statements(text: str) -> dict[str, ast.stmt]:
-    """The statements of a module by what they define, without comments and texts; what defines nothing by number."""
+def _code_of(nodes: Collection[ast.stmt]) -> dict[str, str]:
+    """What is run of statements, without comments and texts, by what they define; what defines nothing by number."""
     found = {}
-    for number, node in enumerate(ast.parse(text).body):
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and _is_text(inner.body[0]):
-                inner.body[0] = ast.Pass()
+    for number, node in enumerate(nodes):
+        if _is_text(node):
+            continue
         defines = node.targets[0] if isinstance(node, ast.Assign) else node
-        found[str(getattr(defines, "name", getattr(defines, "id", number)))] = node
-    return {name: node for name, node in found.items() if not _is_text(node)}
+        name = str(getattr(defines, "name", getattr(defines, "id", number)))
+        with contextlib.ExitStack() as stack:
+            for inner in ast.walk(node):
+                if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and _is_text(inner.body[0]):
+                    stack.enter_context(_Changed(inner, "body", [ast.Pass(), *inner.body[1:]]))
+            found[name] = ast.dump(node)
+    return found
 
 
-@functools.lru_cache(maxsize=4)  # the right text, and one mutant
-def code_of(text: str) -> dict[str, str]:
-    """What is run of a module: its statements, by what they define."""
-    return {name: ast.dump(node) for name, node in _statements(text).items()}
+@functools.lru_cache(maxsize=4)
+def _lines_of_statements(text: str) -> list[tuple[int, int]]:
+    """The first line and the line after the last of each statement of a module."""
+    return [(_first_line(node), node.end_lineno or 0) for node in ast.parse(text).body]
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)]) - 1
+
+
+def _change(right: str, mutant: str) -> Change:
+    """What differs between two modules, nothing where it is no code or the mutant cannot be read."""
+    ours, theirs = right.split("\n"), mutant.split("\n")
+    least = min(len(ours), len(theirs))
+    same = next((at for at in range(least) if ours[at] != theirs[at]), least)
+    same_at_end = next((at for at in range(least - same) if ours[-1 - at] != theirs[-1 - at]), least - same)
+    spans = [
+        (start, end) for start, end in _lines_of_statements(right) if end > same and start < len(ours) - same_at_end
+    ]
+    start = min([same, *(first for first, _ in spans)])
+    end = max([len(ours) - same_at_end, *(last for _, last in spans)])
+    try:
+        before, after = (
+            _code_of(ast.parse("\n".join(lines)).body)
+            for lines in (ours[start:end], theirs[start : end - len(ours) or None])
+        )
+    except SyntaxError:
+        return frozenset()
+    names = before.keys() | after.keys()
+    changed = ((name, before.get(name), after.get(name)) for name in names)
+    return frozenset((name, one, other) for name, one, other in changed if one != other)
 
 
 @functools.lru_cache(maxsize=2)
 def _read_by(text: str) -> dict[str, set[str]]:
     """For each launcher what it reads, calls and launches, itself and through what it calls."""
-    names = {
-        defined: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-        for defined, node in _statements(text).items()
-    }
+    names: dict[str, set[str]] = {}
+    for number, node in enumerate(ast.parse(text).body):
+        defines = node.targets[0] if isinstance(node, ast.Assign) else node
+        defined = str(getattr(defines, "name", getattr(defines, "id", number)))
+        names[defined] = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
     read = {}
     for launcher in LAUNCHERS:
         found: set[str] = set()
@@ -141,10 +187,9 @@ def _read_by(text: str) -> dict[str, set[str]]:
     return read
 
 
-def launchers_of(right: str, mutant: str) -> tuple[str, ...]:
+def launchers_of(right: str, mutant: Mutant) -> tuple[str, ...]:
     """The launchers that run what a mutant has otherwise than the right text; all where nothing says which do."""
-    ours, theirs = code_of(right), code_of(mutant)
-    changed = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    changed = {name for name, _, _ in mutant.change}
     found = tuple(one for one, read in _read_by(right).items() if changed & read)
     # what no launcher reads is what a module says of itself, or what helps to call one
     return found or LAUNCHERS
@@ -233,6 +278,7 @@ def text_mutants(text: str, wanted: Collection[str] | None = None) -> Iterator[M
             continue
         is_kernel = any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
         before, after = pieces[:number], pieces[number + 1 :]
+        right = _code_of([function])[function.name]
         times: dict[str, int] = {}
         for node, statement in list(_nodes(function, is_kernel)):
             line = ast.unparse(statement).splitlines()[0][:100]
@@ -243,8 +289,10 @@ def text_mutants(text: str, wanted: Collection[str] | None = None) -> Iterator[M
                 if wanted is not None and f"{function.name}: {numbered}" not in wanted:
                     continue
                 with fault:
-                    changed = ast.unparse(function)
-                yield Mutant(function.name, numbered, "\n\n".join([*before, changed, *after]))
+                    changed, wrong = ast.unparse(function), _code_of([function])[function.name]
+                if wrong != right:
+                    change = frozenset({(function.name, right, wrong)})
+                    yield Mutant(function.name, numbered, (*before, changed, *after), change)
 
 
 def _nodes(function: ast.FunctionDef, is_kernel: bool) -> Iterator[tuple[ast.AST, ast.stmt]]:
@@ -275,7 +323,7 @@ def _is_launch(statement: ast.stmt) -> bool:
     return called == "_Launch" or "_kernel[" in called
 
 
-class _Change:
+class _Changed:
     """An attribute of a node that has another value inside the block."""
 
     def __init__(self, node: ast.AST, name: str, value: Any) -> None:
@@ -288,47 +336,47 @@ class _Change:
         setattr(self.node, self.name, self.kept)
 
 
-def _faults_of(node: ast.AST) -> Iterator[tuple[str, _Change]]:
+def _faults_of(node: ast.AST) -> Iterator[tuple[str, _Changed]]:
     if isinstance(node, ast.Constant):
         yield from _numbers(node)
     elif isinstance(node, ast.BinOp):
         for other in SWAPS.get(type(node.op), ()):
-            yield f"{type(node.op).__name__} -> {other.__name__}", _Change(node, "op", other())
+            yield f"{type(node.op).__name__} -> {other.__name__}", _Changed(node, "op", other())
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
         for other in SWAPS.get(type(node.ops[0]), ()):
-            yield f"{type(node.ops[0]).__name__} -> {other.__name__}", _Change(node, "ops", [other()])
+            yield f"{type(node.ops[0]).__name__} -> {other.__name__}", _Changed(node, "ops", [other()])
     elif isinstance(node, ast.Attribute) and node.attr in CALLS and ast.unparse(node.value) == "tl":
-        yield f"{node.attr} -> {CALLS[node.attr]}", _Change(node, "attr", CALLS[node.attr])
+        yield f"{node.attr} -> {CALLS[node.attr]}", _Changed(node, "attr", CALLS[node.attr])
     elif isinstance(node, ast.If) and node.test:
         negated = ast.UnaryOp(ast.Not(), copy.deepcopy(node.test))
-        yield f"not ({ast.unparse(node.test)})", _Change(node, "test", negated)
+        yield f"not ({ast.unparse(node.test)})", _Changed(node, "test", negated)
     elif isinstance(node, ast.Call):
         yield from _calls(node)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield "left out", _Change(node, "value", ast.Constant(None))
+        yield "left out", _Changed(node, "value", ast.Constant(None))
     elif isinstance(node, ast.AugAssign):
-        yield "left out", _Change(node, "value", ast.Constant(0 if isinstance(node.op, (ast.Add, ast.Sub)) else 1))
+        yield "left out", _Changed(node, "value", ast.Constant(0 if isinstance(node.op, (ast.Add, ast.Sub)) else 1))
 
 
-def _numbers(node: ast.Constant) -> Iterator[tuple[str, _Change]]:
+def _numbers(node: ast.Constant) -> Iterator[tuple[str, _Changed]]:
     if isinstance(node.value, bool):
-        yield f"{node.value} -> {not node.value}", _Change(node, "value", not node.value)
+        yield f"{node.value} -> {not node.value}", _Changed(node, "value", not node.value)
     elif isinstance(node.value, int):
         for changed in (node.value + 1, node.value - 1):
-            yield f"{node.value} -> {changed}", _Change(node, "value", changed)
+            yield f"{node.value} -> {changed}", _Changed(node, "value", changed)
     elif isinstance(node.value, float):
         changed_float = node.value * 1.01 if node.value else 1.0
-        yield f"{node.value} -> {changed_float}", _Change(node, "value", changed_float)
+        yield f"{node.value} -> {changed_float}", _Changed(node, "value", changed_float)
 
 
-def _calls(node: ast.Call) -> Iterator[tuple[str, _Change]]:
+def _calls(node: ast.Call) -> Iterator[tuple[str, _Changed]]:
     called = ast.unparse(node.func)
     masks = [keyword for keyword in node.keywords if keyword.arg == "mask"]
     if masks:
         rest = [keyword for keyword in node.keywords if keyword.arg not in ("mask", "other")]
-        yield f"no mask {ast.unparse(masks[0].value)}", _Change(node, "keywords", rest)
+        yield f"no mask {ast.unparse(masks[0].value)}", _Changed(node, "keywords", rest)
     if called == "tl.where" and len(node.args) == 3:
         condition, *branches = node.args
         for number, branch in enumerate(branches, start=1):
             others = [condition, branch, branch]
-            yield f"tl.where always {('first', 'second')[number - 1]}", _Change(node, "args", others)
+            yield f"tl.where always {('first', 'second')[number - 1]}", _Changed(node, "args", others)
