@@ -15,13 +15,12 @@ from support import tiers
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
     import torch
-    from support import quick_interpreter, watched_memory
+    from support import watched_memory
 
     from tqgen.verify import interpreter
 
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()
-        quick_interpreter.install()
         watched_memory.install()
 
 RECORDS = pytest.StashKey[list]()

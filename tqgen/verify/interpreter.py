@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tqgen.numerics import floats
+from tqgen.verify import quick_interpreter
 
 SWITCH = "TRITON_INTERPRET"
 
@@ -34,7 +35,7 @@ def is_chosen() -> bool:
 
 
 def choose() -> None:
-    """Make Triton interpret kernels from now on, and repair it.
+    """Make Triton interpret kernels from now on, repaired and quick.
 
     RuntimeError where `triton` was imported without the interpreter: it reads the switch only once.
     """
@@ -43,6 +44,7 @@ def choose() -> None:
             raise RuntimeError(f"triton is already imported; set {SWITCH}=1 before importing it")
         os.environ[SWITCH] = "1"
     repair()
+    quick_interpreter.install()
 
 
 def round_to_bf16(values: np.ndarray) -> np.ndarray:
