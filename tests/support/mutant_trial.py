@@ -71,6 +71,14 @@ def ordered(layout: Layout) -> list[Cell]:
     return [*first, *(cell for cell in cells if cell not in first)]
 
 
+def one_of_each(cells: list[Cell], *axes: str) -> list[Cell]:
+    """The first cell of each combination of values of some axes."""
+    found: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:
+        found.setdefault(tuple(getattr(cell, axis) for axis in axes), cell)
+    return list(found.values())
+
+
 def who_sees(
     layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str] = verify.LAUNCHERS
 ) -> str:
@@ -133,8 +141,10 @@ def _with_a_noisy_matrix(layout: Layout, module: ModuleType, cells: list[Cell], 
         for (of, name), value in changed.items():
             setattr(of, name, value)
         several = [cell for cell in cells if cell.num_kv_heads == 8 and cell.block_size < 1000]
-        chosen = [*cells[: FEW_CELLS // 2], *several[: FEW_CELLS // 2]]
-        return _in_cells(layout, module, chosen, [one for one in launchers if one in ("store", "unpack")])
+        for launcher, *axes in (("store", "dtype"), ("unpack", "space", "out_dtype"), ("unpack", "space", "places")):
+            if launcher in launchers and (seen := _in_cells(layout, module, one_of_each(several, *axes), (launcher,))):
+                return f"{seen} with a matrix of noise"
+        return ""
     finally:
         for (of, name), value in kept.items():
             setattr(of, name, value)
@@ -142,9 +152,9 @@ def _with_a_noisy_matrix(layout: Layout, module: ModuleType, cells: list[Cell], 
 
 def _with_any_bytes(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:
     """Whether a fault is seen in what is unpacked from bytes that no store writes."""
-    chosen = {(cell.space, cell.out_dtype): cell for cell in reversed(cells)} if "unpack" in launchers else {}
+    chosen = one_of_each(cells, "space", "out_dtype") if "unpack" in launchers else []
     try:
-        for seed, cell in enumerate(chosen.values()):
+        for seed, cell in enumerate(chosen):
             with limited(SECONDS):
                 if not unpacked_any_bytes(layout, module, cell, seed).ok:
                     return f"unpack of any bytes in {cell.id}"
@@ -280,7 +290,7 @@ def _with_ptx(layout: Layout, module: ModuleType, cells: list[Cell], launchers: 
     if not hasattr(module, "_has_ptx"):
         return ""
     kept, module._has_ptx = module._has_ptx, lambda *_: True
-    unpacked = [cell for cell in cells if cell.out_dtype == "fp16"][:2] if "unpack" in launchers else []
+    unpacked = one_of_each(cells, "space", "out_dtype", "cache") if "unpack" in launchers else []
     attended = [cell for cell in cells if attention.is_for(cell)][:2] if "decode_attention" in launchers else []
     try:
         for launcher, cell in [
