@@ -4,8 +4,9 @@
 
 draws mutants of a family, runs them, and writes those that are seen to the file, of which a run takes a sample. It
 prints the others: faults that no test sees, or those that change nothing. These are explained: in `equivalent`, by a
-pattern of names, where such a fault never changes anything, or in `explained`, by its name in a family. The draw is the
-same each time, but for mutants of what has changed.
+pattern of names, and in `kinds`, by the fault and its statement without its numbers, where such a fault never changes
+anything, or in `explained`, by its name in a family. The draw is the same each time, but for mutants of what has
+changed.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from support.mutant_families import FAMILIES, Family
-from support.mutants import Mutant, launchers_of, plan_mutants, text_mutants
+from support.mutants import Change, Mutant, kind, launchers_of, plan_mutants, text_mutants
 
 FILE = Path(__file__).with_name("mutants.json")
 
 
 @functools.cache
 def load() -> dict[str, Any]:
-    """`equivalent`: reasons by pattern; `explained`: names by reason and family; `drawn`: what is `seen` of each."""
+    """`equivalent`: reasons by pattern; `kinds`: kinds by reason; `explained`: names by reason and family; `drawn`."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -39,16 +40,32 @@ def _explained_names() -> dict[tuple[str, str], str]:
     return {(family, name): why for why, of in by_reason for family, names in of.items() for name in names}
 
 
+@functools.cache
+def _explained_kinds() -> dict[str, str]:
+    return {one: why for why, kinds in load()["kinds"].items() for one in kinds}
+
+
 def explained(family: str, name: str) -> str:
     """Why a mutant of this name is no fault; nothing where nobody says so."""
     matching = (why for pattern, why in load()["equivalent"].items() if re.search(pattern, name))
-    return _explained_names().get((family, name)) or next(matching, "")
+    return _explained_names().get((family, name)) or _explained_kinds().get(kind(name)) or next(matching, "")
 
 
 def mutants_of(family: Family, names: Collection[str] | None = None) -> Iterator[Mutant]:
     """The mutants of a family, of its plan and of its text; with `names` those alone, which is much quicker."""
     yield from plan_mutants(family.plan, names)
     yield from text_mutants(family.right, names)
+
+
+@functools.cache
+def faults() -> tuple[tuple[tuple[str, Mutant], ...], ...]:
+    """Every fault that is not explained, once: its mutants in the families that have it."""
+    found: dict[Change, list[tuple[str, Mutant]]] = {}
+    for name, family in FAMILIES.items():
+        for mutant in mutants_of(family):
+            if not explained(name, mutant.name):
+                found.setdefault(mutant.change, []).append((name, mutant))
+    return tuple(tuple(mutants) for mutants in found.values())
 
 
 def draw(name: str, number: int) -> None:

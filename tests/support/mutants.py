@@ -46,6 +46,17 @@ class Mutant:
         return "\n\n".join(self.pieces)
 
 
+def kind(name: str) -> str:
+    """The name of a mutant without the numbers of its statement: one fault of a template, whatever the layout."""
+    where, _, fault = name.partition(": ")
+    what, found, statement = fault.partition(" in `")
+    if where.startswith("plan."):
+        return re.sub(r"\[\d+\]", "[#]", name)
+    if not re.fullmatch(r"-?[\d.e-]+ -> -?[\d.e-]+", what):
+        what = re.sub(r"\d+", "#", what)
+    return f"{where}: {what}{found}" + re.sub(r"\d+", "#", statement)
+
+
 # faults of a plan
 
 # Leaves that only people read, and names that a wrong letter of makes a module that does not load.
