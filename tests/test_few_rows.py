@@ -1,10 +1,12 @@
 """Attention of few query rows where a run of codes, or metadata, does not come as whole aligned words."""
 
 import importlib
+import itertools
 import json
 
 import numpy as np
 import pytest
+import test_matrix_attention
 import torch
 from support import ptx_machine
 from support.kernels import kernels_of
@@ -12,6 +14,9 @@ from test_ptx import few_rows
 
 from tqgen import manifest, verify
 from tqgen.compiler import compile_spec
+from tqgen.layout.resolve import resolve
+from tqgen.lower import lower
+from tqgen.spec import parse_spec
 from tqgen.verify import attention
 from tqgen.verify.cells import Cell
 
@@ -110,6 +115,27 @@ def test_blocks_that_are_less_aligned_than_loads_of_numbers(tally):
         result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
     assert result.ok, str(result)
     tally("interpreter", cells=1)
+
+
+def test_every_address_is_a_multiple_of_what_is_loaded_from_it():
+    """In all blocks that this form takes, and not only in those of launches: GPUs stop at any other address."""
+    specs = [test_matrix_attention.spec_of(row) for row in test_matrix_attention.rows()]
+    specs += [{"tqgen": 1, "name": "few", **spec} for spec in SPECS.values()]
+    widths = set()
+    for spec in specs:
+        layout = resolve(parse_spec(json.dumps(spec), "few.yaml"))
+        plan = lower(layout, "few.yaml").attention.fragments
+        for name, run in (("key", plan.key), ("value", plan.value)) if plan else ():
+            codes = 4 * run.piece_words or (2 if run.shifted else 4)
+            assert run.num_bytes % codes == 0
+            loaded = {f"{name}.codes": codes}
+            loaded |= {one.title: one.words * 4 or one.item_bytes for one in run.fields if not one.grouped}
+            for (title, width), block_size, heads in itertools.product(loaded.items(), (4, 12, 16), (1, 2, 3)):
+                field = layout.field(title)
+                for token, head in itertools.product(range(0, block_size, 4), range(heads)):
+                    assert field.address(token, head, block_size, heads) % width == 0, (spec, title, block_size, heads)
+            widths |= set(loaded.values())
+    assert widths == {2, 4, 8, 16}
 
 
 def test_a_cache_without_blocks():

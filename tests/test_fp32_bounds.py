@@ -317,6 +317,20 @@ def test_division_ulps_widen_the_spans_and_nothing_else():
             check(layout, loose, {"codes": codes, "scale": scale, "zero": smallest})
 
 
+@pytest.mark.parametrize("ulps", [0, 1, 2.5])
+def test_a_code_of_mse_is_open_within_eight_roundings_and_the_division(ulps):
+    """Guard, division, factor and edge, each rounded, some of them twice; a unit in the last place is two roundings."""
+    side = layout_of("{codec: mse, bits: 3}", head_dim=64).key
+    edges = np.array(codebooks.load(side.parameters.codebook, 3).edges)
+    edge = edges[edges != 0][:, None]
+    open_to = 8 + 2 * ulps
+    roundings = np.array([-open_to - 0.5, -open_to + 0.5, 0, open_to - 0.5, open_to + 0.5])
+    elements = edge * (1 + roundings * floats.ROUNDING) * (3 + 1e-8) / 8
+    norm = Span(*(np.full(len(edge), 3.0),) * 3)
+    codes = side.codec.encode(side, elements, np.zeros(()), norm, division_ulps=ulps)["codes"]
+    assert np.array_equal(codes.high - codes.low, [[0, 1, 1, 1, 0]] * len(edge))
+
+
 SIDES = [
     "codec: uniform, bits: 4",
     "codec: uniform, bits: 5, group: 8, quantize_with: stored, rounding: half_even",
