@@ -300,6 +300,15 @@ def test_only_far_blocks_may_lack_memory(base, monkeypatch, error):
         list(verify.verify_module(base.layout, module_of(base), [Cell()], verify.device(), 1))
 
 
+def test_blocks_that_32_bits_do_not_reach_are_far(base):
+    far = Cell(block="b1", places="far", cache="padded")
+    assert not list(failures(base.layout, module_of(base), [far]))
+    wide = "(slot // BLOCK_SIZE).to(tl.int64) * block_stride"
+    assert wide in base.draft
+    narrow = verify.load_module(base.name, base.draft.replace(wide, wide.replace("int64", "int32")))
+    assert "store" in {one.launcher for one in failures(base.layout, narrow, [far])}
+
+
 WRONG_ROTATIONS = {
     "nothing": (lambda output: output, ""),
     "the last row": (lambda output: torch.cat([output[:-1], 1.02 * output[-1:]]), "attention output vector"),
