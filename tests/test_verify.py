@@ -4,21 +4,23 @@ import dataclasses
 import itertools
 import json
 import math
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from support.kernels import kernels_of
+from support.layouts import layout_of
 
 from tqgen import manifest, verify
 from tqgen.cli import run
 from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
 from tqgen.reference.compare import Comparison
-from tqgen.verify import attention, cells
+from tqgen.verify import attention, cells, sequences
 from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.verify.patterns import PATTERNS, vectors
-from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
+from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit, output_buffer
 
 BASE = """
 tqgen: 1
@@ -194,6 +196,93 @@ def test_sliced_inputs_are_surrounded_by_nan(base):
     assert not tensor.is_contiguous() and tensor.stride(2) == 1
     np.testing.assert_array_equal(tensor.double().numpy(), array)
     assert tensor.as_strided((1,), (1,), tensor.storage_offset() - 1).isnan()
+
+
+# Digests of what cells ask. What asks for less than before fails nowhere else: print them anew after a change that is
+# meant to ask for something else.
+ASKED = {
+    "cells": 0x2EA17B02,
+    "slots": 0x63AD92D4,
+    "sequences": 0xEB8348FD,
+    "calls": 0x0ECD92B1,
+    "caches": 0x86896E9F,
+    "tensors": 0xEB805EC4,
+    "centers": 0x82534108,
+}
+
+
+def asked_by_cells(layout):
+    """By name: cells, slots, sequences, calls and caches of a layout, and where tensors lie in larger ones."""
+    found = {name: [] for name in ("cells", "slots", "sequences", "calls", "caches", "tensors", "centers")}
+    for cell in verify.cells_of(layout):
+        found["cells"].append(cell.id)
+        if misfit(layout, cell.block_size, cell.num_kv_heads):
+            continue
+        inputs = inputs_of(layout, cell, FEW_LARGE_ROWS)
+        found["slots"].append((inputs.slots.tolist(), inputs.num_blocks))
+        found["centers"].append({name: one.tolist() for name, one in inputs.run_time.items() if "center" in name})
+        if cell.places in sequences.PLACES:
+            wanted = sequences.sequences_of(cell, inputs.num_blocks)
+            found["sequences"].append((wanted.block_table.tolist(), wanted.seq_lens.tolist(), wanted.tokens))
+        if attention.is_for(cell):
+            found["calls"].append(attention.call_of(layout, cell))
+        if cell.places != "many":
+            cache = GuardedCache(layout, cell, inputs.num_blocks, torch.device("cpu"))
+            at = (cache.start + cache.buffer.data_ptr()) % 32
+            found["caches"].append((cache.shape, cache.stride, at, len(cache.buffer), cache.windows[1:] != []))
+            for tensor in (
+                input_tensor(np.ones((5, 3, 16)), cell, cache.tensor.device),
+                output_buffer((4, 2, 8), cell, cache.tensor.device),
+            ):
+                found["tensors"].append(
+                    (tensor.dtype, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().size())
+                )
+    return {name: zlib.crc32(repr(list(dict.fromkeys(map(repr, asked)))).encode()) for name, asked in found.items()}
+
+
+def test_cells_ask_what_they_asked(tmp_path):
+    layout = compiled(tmp_path, change=("rotation: hadamard,", "rotation: hadamard, center: true,")).layout
+    found = asked_by_cells(layout)
+    assert found == ASKED
+
+
+# Of keys and values that have each way to make ties, in bf16: the libraries of other machines round it as these do.
+PATTERNS_ASKED = {
+    "normal": 0xCF4A324F,
+    "real": 0x91FCA8A6,
+    "mean_offset": 0x55729663,
+    "outlier_channel": 0xB3E8A06E,
+    "constant": 0x81447D9E,
+    "one_different": 0xE8CDC635,
+    "zeros": 0x8E96B403,
+    "negative_zero": 0x5C31DAD9,
+    "tiny": 0x6CA733F9,
+    "subnormal": 0x5CAEEF9A,
+    "large": 0x81D2EBB9,
+    "huge": 0xC2A438D3,
+    "nan": 0x9FD50F1F,
+    "inf": 0x7C2F425C,
+    "ties": 0xD3486713,
+    "long": 0x37E6119A,
+}
+SIDES_OF_PATTERNS = [
+    "mse, bits: 3",
+    "uniform, bits: 4, group: 8",
+    "uniform, bits: 3, symmetric: true",
+    "fp8, scale: {}, group: 16",
+    "raw, dtype: fp16",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_what_they_were(pattern):
+    digest = 0
+    for codec in SIDES_OF_PATTERNS:
+        layout = layout_of(f"{{codec: {codec}}}", f"{{codec: {codec}}}", head_dim=32)
+        for side in layout.sides:
+            array = vectors(pattern, (11, 3, 32), side, "bf16", seed=5)
+            digest = zlib.crc32(np.where(np.isnan(array), np.copysign(7.7, array), array).tobytes(), digest)
+    assert digest == PATTERNS_ASKED[pattern]
 
 
 def test_negative_slots_are_there_and_the_others_distinct(base):
