@@ -320,6 +320,22 @@ def test_vectors_need_not_be_of_sizes_that_fp16_has(known, power, codec, monkeyp
     assert (attended(1.0, power) - exact).abs().max() <= 2 * 2**-11 * value.abs().max()
 
 
+@pytest.mark.parametrize("rotation", ["none", "hadamard", "matrix"])
+def test_sides_that_are_decoded_first_may_be_held_by_quads(rotation, monkeypatch, tally):
+    """Of these the store has no tile to decode, and attention wants one."""
+    for codec in ("mse", "uniform"):
+        monkeypatch.setattr(type(CODECS[codec]), "folding", lambda *_: None)
+    sides = {"key": {"codec": "mse", "bits": 4}, "value": {"codec": "uniform", "bits": 4}}
+    sides = {name: {**side, "rotation": rotation} for name, side in sides.items()}
+    kernels = kernels_of(json.dumps({"tqgen": 1, "name": "decoded_first", "head_dim": 64, **sides, "block": "aos"}))
+    assert kernels.plan.quads and not any(side.in_words for _, side in kernels.plan.attention.sides)
+    call = attention.Call(group=4, queries=1, lengths=(70, 3), options={})
+    cell = Cell(block="b16", heads="h2", places="edges", cache="padded")
+    result = attention.attend(kernels.layout, kernels.module, cell, verify.device(), call)
+    assert result.ok, str(result)
+    tally("interpreter", cells=1)
+
+
 @pytest.mark.parametrize(("side", "head_dim"), [("key", 128), ("value", 256)])
 def test_words_around_runs_stay_inside_of_the_block(side, head_dim):
     """Runs of 12 bytes at even addresses, the last of which ends two bytes before its block does."""
