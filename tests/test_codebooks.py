@@ -10,6 +10,8 @@ import pytest
 
 from tqgen import codebooks
 from tqgen.codebooks import pin
+from tqgen.codecs import mse
+from tqgen.codecs._guess import guess
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTHS = range(1, 9)
@@ -120,3 +122,31 @@ def test_unknown_tables_are_key_errors():
         codebooks.widths("no_such")
     with pytest.raises(KeyError):
         codebooks.description("no_such")
+
+
+@pytest.mark.parametrize(("book", "bits"), ALL)
+def test_a_cell_holds_one_edge_at_most_and_every_element_has_a_cell(book, bits):
+    edges = np.array(codebooks.load(book, bits).edges)
+    for head_dim in (1, 4, 80, 128, 512):
+        per_sigma, zero, count = mse.cells(tuple(edges), head_dim)
+        place = edges * per_sigma + zero
+        # farther from the next cell than the roundings of an element and of its place may bring it
+        assert np.all(np.abs(place - np.rint(place)) > 10 * place.max() * 2.0**-24)
+        assert len(set(np.floor(place))) == len(edges)
+        ends = np.array([-1, 1]) * max(head_dim**0.5, *np.abs(edges)) * per_sigma + zero
+        assert 0 <= ends[0] and ends[1] < count
+
+
+@pytest.mark.parametrize(("book", "bits"), [(book, bits) for book, bits in ALL if 2 <= bits <= mse.WIDEST_SEARCHED])
+def test_a_guess_is_a_code_or_the_one_below(book, bits):
+    edges = np.array(codebooks.load(book, bits).edges)
+    found = guess(tuple(edges))
+    z = np.sort(np.concatenate([np.linspace(-9, 9, 4001), edges, np.nextafter(edges, -9)])).astype(np.float32)
+    position = np.clip(z * np.float32(found.scale) + np.float32(0.5), 0, 1).astype(np.float64)
+    number = np.zeros_like(position)
+    for term in (*found.terms, "0.0"):
+        number = position * number + float(term)
+    assert np.all(np.diff(number) >= -1e-6)
+    # an eighth is left for what fp32 rounds
+    code = np.searchsorted(edges, z, side="right")
+    assert np.all(np.rint(number - 0.05) <= code) and np.all(code <= np.rint(number + 0.05) + 1)
