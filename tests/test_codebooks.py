@@ -134,7 +134,7 @@ def test_a_cell_holds_one_edge_at_most_and_every_element_has_a_cell(book, bits):
         assert np.all(np.abs(place - np.rint(place)) > 10 * place.max() * 2.0**-24)
         assert len(set(np.floor(place))) == len(edges)
         ends = np.array([-1, 1]) * max(head_dim**0.5, *np.abs(edges)) * per_sigma + zero
-        assert 0 <= ends[0] and ends[1] < count
+        assert ends[0] >= 0 and ends[1] < count
 
 
 @pytest.mark.parametrize(("book", "bits"), [(book, bits) for book, bits in ALL if 2 <= bits <= mse.WIDEST_SEARCHED])

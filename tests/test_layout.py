@@ -179,6 +179,18 @@ def test_alignment_of_regions():
     assert roomy.slot_bytes == 112 and roomy.missing_bytes(1, 1) == 0 and roomy.block_bytes(3, 5) == 1680
 
 
+def test_each_region_starts_where_the_one_before_ends():
+    order = ["head", "field", "token"]
+    entries = [{"order": order, "fields": [name]} for name in ("key.codes", "key.norm", "value.codes")]
+    found = layout(MSE3, RAW, regions(*entries))
+    assert [str(region.base) for region in found.regions] == [
+        "0",
+        "block_size*num_kv_heads*48",
+        "block_size*num_kv_heads*50",
+    ]
+    assert str(found.end) == "block_size*num_kv_heads*306"
+
+
 def test_reserved_bytes_are_placed_like_fields():
     found = shipped("none_vmse3")
     reserved, codes, norm = found.regions[0].entries

@@ -446,3 +446,36 @@ def test_run_time_arrays_are_asked_for():
         reference.store(layout, cache, None, None, np.zeros(1, int))
     with pytest.raises(ValueError, match="`other`"):
         reference.unpack(layout, cache, np.zeros(1, int), space="other")
+
+
+# Precision: operations of the specification are rounded to fp32 one by one
+
+
+def in_steps(x, number, rounding, stored):
+    """Codes of groups [N, D] of 4 bits, every operation in the numbers of the type `number`."""
+    x = x.astype(number)
+    zero = x.min(-1, keepdims=True)
+    scale = np.maximum((x.max(-1, keepdims=True) - zero) / number(15), number(np.float32(1e-8)))
+    if stored:
+        scale, zero = (floats.round_to(one.astype(np.float64), "bf16").astype(number) for one in (scale, zero))
+    quotient = (x - zero) / scale
+    rounded = np.rint(quotient) if rounding == "half_even" else np.floor(quotient + number(0.5))
+    return np.clip(rounded, 0, 15).astype(int)
+
+
+@pytest.mark.parametrize("quantize_with", ["exact", "stored"])
+@pytest.mark.parametrize("rounding", ["half_up", "half_even"])
+def test_every_operation_is_rounded_to_fp32(rounding, quantize_with):
+    """Of numbers a few units in the last place from where one code ends and the next begins."""
+    stored, rng = quantize_with == "stored", np.random.default_rng(5)
+    ends = rng.uniform(-3, 3, (4000, 2)).astype(np.float32)
+    zero, scale = ends.min(-1, keepdims=True), (ends.max(-1, keepdims=True) - ends.min(-1, keepdims=True)) / 15
+    if stored:
+        zero, scale = (floats.round_to(one.astype(np.float64), "bf16").astype(np.float32) for one in (zero, scale))
+    edges = (zero + (rng.integers(0, 14, (4000, 14)) + np.float32(0.5)) * scale).astype(np.float32)
+    x = np.concatenate([ends, edges + rng.integers(-2, 3, edges.shape) * np.spacing(edges)], -1).astype(np.float32)
+    dtypes = "scale: {dtype: bf16}, zero: {dtype: bf16}"
+    side = f"{{codec: uniform, bits: 4, rounding: {rounding}, quantize_with: {quantize_with}, {dtypes}}}"
+    _, spans = encoded(side, x)
+    assert np.array_equal(spans["codes"].exact[:, 0], in_steps(x, np.float32, rounding, stored))
+    assert np.mean(in_steps(x, np.float64, rounding, stored) != in_steps(x, np.float32, rounding, stored)) > 0.01

@@ -77,7 +77,7 @@ def _in_fp32(grid: Grid, v: np.ndarray) -> dict[str, np.ndarray]:
     if grid.stored:
         scale = np.maximum(parts["scale"].astype(np.float32), floor)
         zero = parts["zero"].astype(np.float32) if grid.zero_dtype else zero
-    numerator = v - zero[..., None] if grid.zero_dtype else v
+    numerator = v - zero[..., None]
     codes = np.where(finite[..., None], grid.code(numerator / scale[..., None]), grid.invalid)
     return {"codes": codes} | {name: np.where(finite, values, np.nan) for name, values in parts.items()}
 
