@@ -166,8 +166,7 @@ def test_words_around_codes_stay_in_the_block(tally):
         tally("interpreter", cells=1)
     assert around == {"key.norm": 4, "key.codes": 0}
     key = dataclasses.replace(kernels.plan.key, quads=dataclasses.replace(kernels.plan.key.quads, around=4))
-    helpers = kernels.plan.helpers | {"four_units", "funnel", "load_each"}
-    plan = dataclasses.replace(kernels.plan, key=key, helpers=helpers)
+    plan = dataclasses.replace(kernels.plan, key=key)
     forced = dataclasses.replace(kernels, plan=plan, module=load("ending", plan))
     failures = forced.failures(cell)
     assert failures and all("`unpack" in one and "outside of every argument" in one for one in failures), failures

@@ -1,14 +1,14 @@
-"""What whoever adds a codec is told: keys without a description, helpers and templates that are not there, folding."""
+"""What whoever adds a codec is told: keys without a description, names and templates that are not there, leftovers."""
 
-import dataclasses
 import sys
 import types
 from typing import Literal
 
 import pytest
 from jinja2 import FileSystemLoader
+from support.leftovers import leftovers
 
-from tqgen import codecs, emit, resources
+from tqgen import codecs, emit, reached, resources
 from tqgen.codecs.base import Codec, SideParameters
 from tqgen.layout.resolve import resolve
 from tqgen.lower import lower
@@ -28,9 +28,60 @@ def plan():
     return lower(resolve(parse_spec(SPEC)), "mine.yaml")
 
 
-def test_an_unknown_helper_is_named(plan):
-    with pytest.raises(emit.TemplateFault, match="templates/parts/ has the helpers quotent"):
-        emit.draft(dataclasses.replace(plan, helpers=plan.helpers | {"quotent"}))
+def templates_with(folder, name, text):
+    """The environment of the templates of which one has another text; None: it is missing."""
+    for path in resources.templates().rglob("*.j2"):
+        own = path.relative_to(resources.templates())
+        (folder / own).parent.mkdir(parents=True, exist_ok=True)
+        if str(own) != name:
+            (folder / own).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+        elif text is not None:
+            (folder / own).write_text(text, encoding="utf-8")
+    return emit.environment().overlay(loader=FileSystemLoader(folder))
+
+
+RAW = (resources.templates() / "codecs/raw.py.j2").read_text(encoding="utf-8")
+
+
+def in_decode(statement):
+    """The template of `raw` with one more statement where codes are decoded."""
+    found = RAW.index('"""', RAW.index("def _decode_"))
+    end = RAW.index("\n", found) + 1
+    return f"{RAW[:end]}    {statement}\n{RAW[end:]}"
+
+
+def test_a_function_that_no_template_has_is_named(plan, monkeypatch, tmp_path):
+    made = templates_with(tmp_path / "templates", "codecs/raw.py.j2", in_decode("codes = _quotent(codes)"))
+    monkeypatch.setattr(emit, "environment", lambda: made)
+    with pytest.raises(emit.TemplateFault, match="`_quotent` of `_decode_value` is defined nowhere: no template"):
+        emit.draft(plan)
+
+
+def test_a_template_that_writes_no_python_is_named(plan, monkeypatch, tmp_path):
+    made = templates_with(tmp_path / "templates", "codecs/raw.py.j2", in_decode("codes = (codes"))
+    monkeypatch.setattr(emit, "environment", lambda: made)
+    with pytest.raises(emit.TemplateFault, match="no Python"):
+        emit.draft(plan)
+
+
+def test_a_local_that_a_template_does_not_read_is_seen(plan, monkeypatch, tmp_path):
+    assert leftovers(emit.draft(plan)) == []
+    made = templates_with(tmp_path / "templates", "codecs/raw.py.j2", in_decode("others = codes"))
+    monkeypatch.setattr(emit, "environment", lambda: made)
+    assert leftovers(emit.draft(plan)) == ["_decode_value assigns others, which it never reads"]
+
+
+def test_a_function_that_nothing_calls_is_seen_and_left_out(plan, monkeypatch, tmp_path):
+    macro = "{% macro tables(side) %}\n"
+    added = "# On it.\ndef _first(x):\n    return _second(x)\n\n\ndef _second(x):\n    return _first(x)\n\n\n"
+    text = RAW.replace("{% macro tables(side) %}", macro + added, 1)
+    made = templates_with(tmp_path / "templates", "codecs/raw.py.j2", text)
+    right = emit.draft(plan)
+    monkeypatch.setattr(emit, "environment", lambda: made)
+    assert emit.draft(plan).split() == right.split()
+    monkeypatch.setattr(reached, "without_unreached", lambda text: text)
+    assert "_quotient is never read" not in leftovers(right)
+    assert "_round_half_even is never read" in leftovers(emit.draft(plan))
 
 
 @pytest.mark.parametrize(
@@ -43,17 +94,7 @@ def test_an_unknown_helper_is_named(plan):
     ],
 )
 def test_a_template_at_fault_is_named_with_its_line(plan, monkeypatch, tmp_path, text, said):
-    own = emit.environment()
-    without = tmp_path / "templates"
-    without.mkdir()
-    for path in resources.templates().rglob("*.j2"):
-        name = path.relative_to(resources.templates())
-        (without / name).parent.mkdir(exist_ok=True)
-        if str(name) != "codecs/raw.py.j2":
-            (without / name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-        elif text is not None:
-            (without / name).write_text(text, encoding="utf-8")
-    made = own.overlay(loader=FileSystemLoader(without))
+    made = templates_with(tmp_path / "templates", "codecs/raw.py.j2", text)
     monkeypatch.setattr(emit, "environment", lambda: made)
     with pytest.raises(emit.TemplateFault, match=said):
         emit.draft(plan)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tqgen import prose, resources, seal
+from tqgen import prose, reached, resources, seal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -49,23 +48,12 @@ class TemplateFault(Exception):
     """A template that is missing or cannot be written out, with its file and line: a mistake in it or in the plan."""
 
 
-@lru_cache(maxsize=1)
-def shared_functions() -> frozenset[str]:
-    """The names of `ModulePlan.helpers` that some template looks for."""
-    texts = [path.read_text(encoding="utf-8") for path in resources.templates().rglob("*.j2")]
-    found = {name for text in texts for name in re.findall(r'"(\w+)" in module\.helpers', text)}
-    of_dtypes = {f"{what}_{dtype}" for what in ("rounded_to", "largest") for dtype in ("fp16", "bf16", "fp32")}
-    return frozenset(found | of_dtypes)
-
-
 def draft(plan: ModulePlan) -> str:
-    """The module's text before formatting; TemplateFault where a template is at fault, or has no such helper."""
+    """The module's text before formatting, with what is reached of it; TemplateFault where a template is at fault."""
     from jinja2 import TemplateError, TemplateNotFound, TemplateSyntaxError
 
-    if unknown := sorted(plan.helpers - shared_functions()):
-        raise TemplateFault(f"no template of templates/parts/ has the helpers {', '.join(unknown)}")
     try:
-        return environment().get_template("module.py.j2").render(module=plan)
+        return reached.without_unreached(environment().get_template("module.py.j2").render(module=plan))
     except TemplateNotFound as error:
         raise TemplateFault(f"templates/{error.name} is missing") from error
     except TemplateSyntaxError as error:
@@ -74,6 +62,12 @@ def draft(plan: ModulePlan) -> str:
         places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename.endswith(".j2")]
         where = f"{places[-1].filename}:{places[-1].lineno}" if places else "templates"
         raise TemplateFault(f"{where}: {error}") from error
+    except SyntaxError as error:
+        raise TemplateFault(
+            f"what the templates write is no Python: {error.msg} in `{(error.text or '').strip()}`"
+        ) from error
+    except reached.UnknownName as error:
+        raise TemplateFault(f"{error}: no template of templates/parts/ has it") from error
 
 
 def emit(plan: ModulePlan) -> str:

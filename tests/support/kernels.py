@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from support.leftovers import leftovers
 from tqgen import emit, verify
 from tqgen.layout import Layout
 from tqgen.layout.resolve import resolve
@@ -68,17 +69,20 @@ def with_tile(plan: ModulePlan, tile: str) -> ModulePlan:
 
 
 @functools.lru_cache(maxsize=8)
-def kernels_of(text: str, tile: str = "small") -> Kernels:
-    """The kernels of a spec's text, in launches as `with_tile` has them.
+def kernels_of(spec: str, tile: str = "small") -> Kernels:
+    """The kernels of a spec's text, in launches as `with_tile` has them; nothing is left over in their module.
 
     How many places of a sum a thread brings, which is a choice by Triton's version, takes turns, too.
     """
-    layout = resolve(parse_spec(text, "matrix.yaml"))
+    layout = resolve(parse_spec(spec, "matrix.yaml"))
     plan = with_tile(lower(layout, f"{layout.name}.yaml"), tile)
-    module = load(layout.name, plan)
+    text = emit.draft(plan)
+    left = leftovers(text)
+    assert not left, f"{left}, in a module of\n{spec}"
+    module = verify.load_module(layout.name, text)
     if hasattr(module, "OPERAND_WIDTHS"):
         module.OPERAND_WIDTHS = (4, 2) if tile == "large" else (2, 4)
-    return Kernels(text, layout, plan, module)
+    return Kernels(spec, layout, plan, module)
 
 
 def described(kernels: Kernels, failures: list[str], test: str, cell: Cell | None = None) -> str:

@@ -61,7 +61,7 @@ def kind(name: str) -> str:
 
 # Leaves that only people read, and names that a wrong letter of makes a module that does not load.
 WORDS = {"name", "title", "region", "comment", "doc", "spec_file", "version", "layout_id", "byte_map", "facts"}
-WORDS |= {"reading", "why", "codec", "macros", "text", "helpers", "absent", "raw", "constraints"}
+WORDS |= {"reading", "why", "codec", "macros", "text", "absent", "raw", "constraints"}
 # What is fast, not what is right.
 SPEED = {"warps", "stages", "programs_per_processor", "merge_many_rows", "tile", "tile_many_rows", "rows"}
 SPEED |= {"address_modulus", "store_large_rows", "prefetch", "invariant_split", "query_chunk"}

@@ -183,19 +183,9 @@ class KernelConstants:
         """As `encode_tables`, where quads of threads hold rows."""
         return self.encode_tables
 
-    @property
-    def quad_helpers(self) -> tuple[str, ...]:
-        """Shared functions of `templates/parts/rows.py.j2` that the macros for quads call."""
-        return ()
-
     def table_source(self, table: str, side_name: str) -> str:
         """Source of a table's tensor on `device`."""
         return f"torch.tensor({side_name.upper()}_{table.upper()}, dtype=torch.float32, device=device)"
-
-    @property
-    def helpers(self) -> tuple[str, ...]:
-        """Shared functions of `templates/parts/`, in `formats` and `access`, that the macros call."""
-        return ()
 
 
 class Codec:

@@ -69,14 +69,6 @@ class Fp8Kernel(KernelConstants):
         """Whether codes need a division by the scale."""
         return needs_division(self.scale_floor)
 
-    @property
-    def helpers(self) -> tuple[str, ...]:
-        return (
-            (self.format,)
-            + ("quotient",) * (self.scaled and not self.stored and not self.divides)
-            + (f"rounded_to_{self.scale_dtype}",) * (self.scaled and self.stored)
-        )
-
 
 class Fp8Codec(Codec):
     """`codes` [D] of 8 bits and, with a scale, `scale` [D / group]."""

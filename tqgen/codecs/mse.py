@@ -140,10 +140,6 @@ class MseKernel(KernelConstants):
         return Levels(exact, self.sigma, tuple(map(float, self.levels)), self.correct_at_load, CORRECTION_GUARD)
 
     @property
-    def quad_helpers(self) -> tuple[str, ...]:
-        return ("gather", "row_squares", "look_up")
-
-    @property
     def quad_tables(self) -> tuple[str, ...]:
         return ("edge_of",) * (not self.compares) + ("level_squares",) * self.correct_at_store
 

@@ -33,10 +33,6 @@ class RawKernel(KernelConstants):
 
     dtype: str
 
-    @property
-    def helpers(self) -> tuple[str, ...]:
-        return (self.dtype,)
-
 
 class RawCodec(Codec):
     """`codes` [D]: the bit patterns of the elements, as 16- or 32-bit items."""

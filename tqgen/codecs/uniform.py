@@ -113,16 +113,6 @@ class UniformKernel(KernelConstants):
     def quad_codes(self) -> tuple[int, int]:
         return 0, 0
 
-    @property
-    def quad_helpers(self) -> tuple[str, ...]:
-        return ("row_largest",)
-
-    @property
-    def helpers(self) -> tuple[str, ...]:
-        rounding = ("round_half_even",) * (self.rounding == "half_even")
-        dtypes = (self.scale_dtype,) if self.symmetric else (self.scale_dtype, self.zero_dtype)
-        return ("quotient",) + rounding + tuple(f"rounded_to_{dtype}" for dtype in dtypes) * self.stored
-
 
 class UniformCodec(Codec):
     """`codes` [D], `scale` [D / group] and, unless symmetric, `zero` [D / group]."""

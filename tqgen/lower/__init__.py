@@ -8,8 +8,8 @@ from tqgen.layout import Layout
 from tqgen.lower.attention import attention_plan
 from tqgen.lower.header import comment_lines, docstring_text, facts, summary
 from tqgen.lower.sides import side_plan
-from tqgen.lower.tables import attention_constants, makers, side_constants
-from tqgen.plan import Argument, AttentionPlan, DecodedPlan, KeptPlan, ModulePlan, SidePlan, TilePlan
+from tqgen.lower.tables import attention_constants, side_constants
+from tqgen.plan import Argument, KeptPlan, ModulePlan, TilePlan
 from tqgen.version import __version__
 
 # Rows (token-heads) of one program. tl.dot needs 16; with many rows the rotation matrix is loaded less often by
@@ -90,7 +90,6 @@ def lower(layout: Layout, spec_file: str) -> ModulePlan:
         byte_map=tuple(comment_lines(layout)),
         facts=tuple(facts(layout)),
         fields=tuple(field for plan in sides.values() for field in plan.fields),
-        helpers=helpers(tuple(sides.values()), kept is not None) | attention_helpers(attention) | makers(tables),
         absent=absent,
         run_time_arguments=arguments,
         output_arguments=tuple(argument for argument in arguments if argument.name.startswith("value_")),
@@ -149,82 +148,3 @@ def run_time_arguments(layout: Layout) -> tuple[Argument, ...]:
                 )
             )
     return tuple(arguments)
-
-
-def attention_helpers(attention: AttentionPlan | None) -> frozenset[str]:
-    if attention is None:
-        return frozenset()
-    sides = (attention.key, attention.value)
-    found = {"has_ptx", "num_processors"}
-    found |= {"words"} if any(side.source in ("words", "halves", "shifted") for side in sides) else set()
-    found |= {"shifted"} if any(side.source in ("shifted", "pairs") for side in sides) else set()
-    found |= {"u16"} if any(side.source == "pairs" for side in sides) else set()
-    for side in sides:
-        found |= decoded_helpers(side.decoded)
-        found |= {"some_words"} if side.folded and side.units > side.used_units else set()
-    fragments = attention.fragments
-    if fragments:
-        found.add("fragments")
-        found.add("queries" if fragments.query else "operand_place")
-        found |= {"butterflies"} if fragments.query and fragments.query.butterflies else set()
-        found |= {"groups", "power_of_two"} if fragments.key.groups or fragments.value.groups else set()
-        if any("_funnel" in unit for side in (fragments.key, fragments.value) for unit in side.units_of_run):
-            found.add("funnel")
-    return frozenset(found)
-
-
-def decoded_helpers(decoded: DecodedPlan | None) -> frozenset[str]:
-    if decoded is None:
-        return frozenset()
-    if decoded.kind == "plain":
-        return frozenset({"u16"})
-    found = {"units" if decoded.apart else "some_words"}
-    found |= {"look_up_number"} if decoded.kind == "table" and not decoded.ends else set()
-    found |= {"twice"} if decoded.assembly and decoded.scaled else set()
-    found |= {"placed"} if decoded.kind == "counted" else set()
-    found |= {"across"} if any(code.across for code in decoded.codes) else set()
-    found |= {"power_of_two"} if decoded.scaled else set()
-    by_unit = any(one.by_unit for one in decoded.items)
-    found |= {"unit_items", "u16", "u32"} if by_unit else set()
-    found |= {"u64", "u32"} if any(one.piece_bytes == 8 and not one.by_unit for one in decoded.items) else set()
-    found |= {f"u{8 * one.piece_bytes}" for one in decoded.items if one.piece_bytes < 8}
-    found |= {f"largest_{one.dtype}" for one in decoded.items if decoded.scaled and not (one.one or one.by_unit)}
-    found |= {one.dtype for one in decoded.items} | ({decoded.format} if decoded.format else set())
-    return frozenset(found)
-
-
-def helpers(plans: tuple[SidePlan, ...], kept: bool) -> frozenset[str]:
-    """Names of the shared functions that a module needs, with what they need themselves."""
-    found: set[str] = {"kept", "has_ptx", "num_processors"} if kept else set()
-    for plan in plans:
-        found.update(getattr(plan.constants, "helpers", ()))
-        for field in plan.metadata:
-            found |= {str(field.dtype), f"u{8 * field.item_bytes}"}
-        if plan.packing.wide:
-            found.add(f"u{plan.packing.bits}")
-        if plan.encoded.whole_words:
-            found.add("store_words")
-        if plan.quads:
-            found |= {"store_rows", "words", *plan.constants.quad_helpers}
-            found |= {"load_parts", "in_order"} if plan.quads.parts > 1 else {"load_rows"}
-            found |= {"four_units", "units_of_words"} if plan.encoded.words else set()
-            found |= {"four_units", "funnel", "load_each"} if plan.quads.around else set()
-            found |= {"load_each"} if plan.quads.dealt else set()
-            found |= {"row_numbers", "has_ptx"} if plan.quads.row_numbers else set()
-            found |= {"quads", "butterflies"} if plan.rotation.is_hadamard else set()
-        if plan.encoded.words:
-            found.add("store_u32")
-        if plan.saturate:
-            found.add("saturated")
-        if plan.rotation.kind == "matrix":
-            found |= {"matrix_parts", "matrix_product"}
-        elif plan.rotation.kind != "none":
-            found.add("signs_product")
-        if plan.rotation.kind == "signed_hadamard":
-            found.add("signs")
-    if kept:
-        # Codes and levels are looked up in memory, and codes stored by neighbours: these programs have many warps.
-        found -= {"gather", "words", "four_units", "units_of_words", "store_words", "store_u32"}
-        found.add("in_turns")
-        found |= {"store_pairs" if plan.quads and plan.quads.pairs else "store_runs" for plan in plans}
-    return frozenset(found)

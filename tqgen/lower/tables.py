@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from tqgen.layout import Layout, Side
 from tqgen.plan import AttentionPlan, Constant, SidePlan
 
@@ -48,11 +46,6 @@ def hadamard_source(side: Side) -> str:
     """Source of the matrix by which vectors of the side are rotated, on `device`."""
     signs = f", {side.name.upper()}_SIGNS" if side.rotation.kind == "signed_hadamard" else ""
     return f"_hadamard({side.head_dim}, {side.rotation.size}, device{signs})"
-
-
-def makers(tables: tuple[Constant, ...]) -> frozenset[str]:
-    """Functions of the module that its tables are made with."""
-    return frozenset(name for table in tables for name in re.findall(r"\b_(\w+)\(", table.source))
 
 
 def attention_constants(layout: Layout, attention: AttentionPlan | None, known: tuple[Constant, ...]) -> list[Constant]:

@@ -79,6 +79,21 @@ class DecodedPlan:
         return self.words > 1 or self.kind == "table" or any(item.by_unit for item in self.items)
 
     @property
+    def counts_groups(self) -> bool:
+        """Whether the number of a unit's group says which piece of metadata is its, and where in that."""
+        return bool(self.groups) and any(not (item.one or item.by_unit) for item in self.items)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether some places of a tile hold no code."""
+        return not self.full or self.used_codes > 0
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether metadata is chosen, or left out, by the number of a unit."""
+        return self.counts_groups or (bool(self.groups) and not self.full)
+
+    @property
     def assembly_text(self) -> str:
         """Sentences on the numbers in assembly, each after a space."""
         return assembly_text(self.assembly)

@@ -71,7 +71,6 @@ class ModulePlan:
     byte_map: tuple[str, ...]
     facts: tuple[str, ...]
     fields: tuple[FieldPlan, ...]
-    helpers: frozenset[str]  # shared functions that this module needs
     absent: tuple[str, ...]
     run_time_arguments: tuple[Argument, ...]
     output_arguments: tuple[Argument, ...]
@@ -106,12 +105,17 @@ class ModulePlan:
         return any(one is not None and one.operand_width == "JOINED_WIDTH" for one in found)
 
     @property
+    def has_signs(self) -> bool:
+        """Whether a table is a Hadamard matrix with signs."""
+        return any(side.rotation.signs for side in self.sides)
+
+    @property
     def sides(self) -> tuple[SidePlan, ...]:
         return tuple(side for side in (self.key, self.value) if side)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data."""
-        return {**dataclasses.asdict(self), "helpers": sorted(self.helpers)}
+        return dataclasses.asdict(self)
 
     def describe(self) -> str:
         """The plan as indented text, one decision a line."""
