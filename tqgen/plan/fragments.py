@@ -112,7 +112,7 @@ class PairsPlan:
     @property
     def has_operands(self) -> bool:
         """Whether the expansion takes a table: operands of the assembly, then the numbers of the codes."""
-        return bool(self.constants) or self.looks_up
+        return bool(self.constants)
 
     @property
     def order_text(self) -> str:
