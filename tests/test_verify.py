@@ -1,9 +1,11 @@
 """Verification itself: its matrix covers what it says, and a module that is wrong in any one way does not pass."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
+import types
 import zlib
 
 import numpy as np
@@ -17,10 +19,10 @@ from tqgen.cli import run
 from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
 from tqgen.reference.compare import Comparison
-from tqgen.verify import attention, cells, sequences
+from tqgen.verify import attention, cells
 from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.verify.patterns import PATTERNS, vectors
-from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit, output_buffer
+from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
 
 BASE = """
 tqgen: 1
@@ -198,52 +200,77 @@ def test_sliced_inputs_are_surrounded_by_nan(base):
     assert tensor.as_strided((1,), (1,), tensor.storage_offset() - 1).isnan()
 
 
-# Digests of what cells ask. What asks for less than before fails nowhere else: print them anew after a change that is
-# meant to ask for something else.
+# Digests of what launchers are given. What asks for less than before fails nowhere else: print them anew after a change
+# that is meant to ask for something else.
 ASKED = {
-    "cells": 0x2EA17B02,
-    "slots": 0x63AD92D4,
-    "sequences": 0xEB8348FD,
-    "calls": 0x0ECD92B1,
-    "caches": 0x86896E9F,
-    "tensors": 0xEB805EC4,
-    "centers": 0x82534108,
+    False: {
+        "cells": 0x542B3BD1,
+        "store": 0x77E17E1E,
+        "unpack": 0x1A39818E,
+        "rotate_attention_output": 0x43820B5A,
+        "decode_attention": 0x48CDBC6D,
+    },
+    True: {
+        "cells": 0x542B3BD1,
+        "store": 0x8173C81F,
+        "unpack": 0x5B4BF2F8,
+        "rotate_attention_output": 0xB84C0DC9,
+        "decode_attention": 0xFADA1EF0,
+    },
 }
 
 
-def asked_by_cells(layout):
-    """By name: cells, slots, sequences, calls and caches of a layout, and where tensors lie in larger ones."""
-    found = {name: [] for name in ("cells", "slots", "sequences", "calls", "caches", "tensors", "centers")}
-    for cell in verify.cells_of(layout):
-        found["cells"].append(cell.id)
-        if misfit(layout, cell.block_size, cell.num_kv_heads):
-            continue
-        inputs = inputs_of(layout, cell, FEW_LARGE_ROWS)
-        found["slots"].append((inputs.slots.tolist(), inputs.num_blocks))
-        found["centers"].append({name: one.tolist() for name, one in inputs.run_time.items() if "center" in name})
-        if cell.places in sequences.PLACES:
-            wanted = sequences.sequences_of(cell, inputs.num_blocks)
-            found["sequences"].append((wanted.block_table.tolist(), wanted.seq_lens.tolist(), wanted.tokens))
-        if attention.is_for(cell):
-            found["calls"].append(attention.call_of(layout, cell))
-        if cell.places != "many":
-            cache = GuardedCache(layout, cell, inputs.num_blocks, torch.device("cpu"))
-            at = (cache.start + cache.buffer.data_ptr()) % 32
-            found["caches"].append((cache.shape, cache.stride, at, len(cache.buffer), cache.windows[1:] != []))
-            for tensor in (
-                input_tensor(np.ones((5, 3, 16)), cell, cache.tensor.device),
-                output_buffer((4, 2, 8), cell, cache.tensor.device),
-            ):
-                found["tensors"].append(
-                    (tensor.dtype, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().size())
-                )
-    return {name: zlib.crc32(repr(list(dict.fromkeys(map(repr, asked)))).encode()) for name, asked in found.items()}
+def digest_of(given, digest):
+    """A digest of arguments: of tensors all numbers, bit by bit, and how they lie in memory."""
+    if isinstance(given, torch.Tensor):
+        numbers = given.contiguous().view(torch.uint8).numpy().tobytes()
+        lies = given.dtype, given.shape, given.stride(), given.storage_offset(), given.data_ptr() % 16
+        return zlib.crc32(numbers, zlib.crc32(repr(lies).encode(), digest))
+    if isinstance(given, (tuple, list)):
+        return functools.reduce(lambda found, one: digest_of(one, found), given, digest)
+    if isinstance(given, dict):
+        return digest_of(sorted(given.items()), digest)
+    return zlib.crc32(repr(given).encode(), digest)
 
 
-def test_cells_ask_what_they_asked(tmp_path):
-    layout = compiled(tmp_path, change=("rotation: hadamard,", "rotation: hadamard, center: true,")).layout
-    found = asked_by_cells(layout)
-    assert found == ASKED
+def asked_by_cells(layout, chosen):
+    """Of each launcher a digest of all that it is given in cells, by a module that writes and returns nothing."""
+    asked = dict.fromkeys(verify.LAUNCHERS, 0)
+
+    def launcher(name):
+        def noted(*given, **options):
+            asked[name] = digest_of((given, options), asked[name])
+            if name != "store":
+                raise NotImplementedError
+
+        return noted
+
+    noted = launcher("unpack")
+
+    def unpack(
+        kv_cache, slot_mapping=None, *, block_table=None, seq_lens=None, space, dtype, out=None, value_center=None
+    ):
+        noted(kv_cache, slot_mapping, block_table, seq_lens, space, dtype, out, value_center)
+
+    module = types.SimpleNamespace(**{name: launcher(name) for name in asked if name != "unpack"}, unpack=unpack)
+    module.decode_num_splits, module.decode_workspace_size = (
+        lambda *_, **__: 2,
+        lambda rows, heads, splits: rows * heads,
+    )
+    with np.errstate(all="ignore"):
+        for _ in verify.verify_module(layout, module, chosen, torch.device("cpu"), FEW_LARGE_ROWS):
+            pass
+    return asked
+
+
+@pytest.mark.parametrize("centered", [False, True], ids=["plain", "centered"])
+def test_cells_ask_what_they_asked(centered, tmp_path):
+    group = "group: 16"
+    layout = compiled(tmp_path, change=(group, f"{group}, center: {str(centered).lower()}")).layout
+    chosen = verify.cells_of(layout)
+    found = {"cells": zlib.crc32("".join(cell.id for cell in chosen).encode())}
+    found |= asked_by_cells(layout, [cell for cell in chosen if cell.places != "many"])
+    assert found == ASKED[centered]
 
 
 # Of keys and values that have each way to make ties, in bf16: the libraries of other machines round it as these do.
