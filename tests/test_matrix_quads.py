@@ -16,14 +16,14 @@ from support.kernels import described, kernels_of, load
 from support.matrix import parts_of
 
 from tqgen.verify.cells import AXES as CELL_AXES
-from tqgen.verify.cells import UNRELATED, Cell
+from tqgen.verify.cells import SPECIAL_CACHES, UNRELATED, Cell
 
 CODECS = ("mse", "uniform", "symmetric")
 BITS = {"mse": ("2", "3", "4"), "uniform": ("1", "2", "3", "4", "6", "8"), "symmetric": ("2", "3", "4", "6", "8")}
 LEAST_CODES = {"1": 128, "2": 64}  # elements that a vector needs for a unit of each thread; others need 32
 ABSENT = "-"
 CELL = {axis: values for axis, values in CELL_AXES.items() if axis not in ("block", "heads")}
-CELL |= {"block": ("b16", "b1", "b24"), "heads": ("h3", "h1")}
+CELL |= {"block": ("b16", "b1", "b24"), "heads": ("h3", "h1"), "cache": (*CELL_AXES["cache"], *SPECIAL_CACHES)}
 AXES = {
     "codec": CODECS,
     "bits": BITS["uniform"],

@@ -93,6 +93,7 @@ def test_blocks_that_fit_some_head_counts_only_keep_those():
             (cell.block, getattr(cell, axis)) for cell in fitting
         }
     assert {cell.places for cell in fitting} == {*AXES["places"], *cells.SPECIAL_PLACES}
+    assert {cell.cache for cell in fitting} == {*AXES["cache"], *cells.SPECIAL_CACHES}
     nothing = cells.matrix(lambda *_: False)
     assert len(nothing) == len(AXES["block"]) * len(AXES["heads"])
 
@@ -167,7 +168,7 @@ def test_caches_of_large_alignments_are_verified(alignment):
 
 
 @pytest.mark.parametrize("name", ["base", "mse4_v4_aligned", *ALIGNMENTS])
-@pytest.mark.parametrize("cache", AXES["cache"])
+@pytest.mark.parametrize("cache", (*AXES["cache"], *cells.SPECIAL_CACHES))
 def test_guards_notice_every_byte(base, name, cache):
     if name in ALIGNMENTS:
         layout = aligned(name).layout
@@ -189,6 +190,8 @@ def test_guards_notice_every_byte(base, name, cache):
     assert address % layout.alignment == 0
     if cache == "odd":
         assert address % (2 * layout.alignment), "as badly aligned as the layout allows"
+    if cache == "even":
+        assert address % 2 == 0 and address % (2 * max(2, layout.alignment)), "as badly as that and two bytes allow"
 
 
 def test_sliced_inputs_are_surrounded_by_nan(base):

@@ -21,6 +21,8 @@ MIXED = (
     "{name: tail, order: [token, field, head], fields: [key.codes, value.scale], align: 4}], slot_bytes: 320}"
 )
 
+MANY_ROWS = 64  # from which a launch is one of many: cells of eight heads have 72
+
 
 @dataclass(frozen=True)
 class Family:
@@ -41,8 +43,8 @@ class Family:
         """With sizes at which launches choose that cells reach."""
         plan = with_tile(lower(self.layout, "mutant.yaml"), self.tile)
         if plan.kept:
-            plan = dataclasses.replace(plan, kept=dataclasses.replace(plan.kept, other=TilePlan(16, 1)))
-        return plan
+            return dataclasses.replace(plan, kept=dataclasses.replace(plan.kept, other=TilePlan(16, 1)))
+        return dataclasses.replace(plan, store_large_rows=MANY_ROWS)
 
     @functools.cached_property
     def right(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from support import ptx_machine, refusals
+from support import far_apart, ptx_machine, refusals
 from support.any_bytes import unpacked_any_bytes
 from support.far_apart import AXES, differs, differs_in_a_large_block, far_buffer, large_block
 from support.mutants import Mutant
@@ -20,6 +20,7 @@ from support.rotation_matrices import matrix_of
 from tqgen import verify
 from tqgen.layout import Layout
 from tqgen.verify import attention, trial
+from tqgen.verify.cells import AXES as CELL_AXES
 from tqgen.verify.cells import Cell
 from tqgen.verify.trial import misfit
 
@@ -94,7 +95,7 @@ def who_sees(
     return (
         _in_cells(layout, module, cells[:first], launchers)
         or _with_hardware_fp8(layout, module, cells, launchers)
-        or _with_a_noisy_matrix(layout, module, cells, launchers)
+        or _with_a_noisy_matrix(layout, module, launchers)
         or _with_any_bytes(layout, module, cells, launchers)
         or _with_ptx(layout, module, cells, launchers)
         or _of_any_size(layout, module, launchers)
@@ -130,24 +131,37 @@ def _with_hardware_fp8(layout: Layout, module: ModuleType, cells: list[Cell], la
         module._has_hardware_fp8 = kept
 
 
-def _with_a_noisy_matrix(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:
+def _with_a_noisy_matrix(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
     """Whether a fault is seen where matrices do not fit what programs keep of them, and several share tiles."""
     if not {"store", "unpack"} & set(launchers) or any(side.rotation.kind != "matrix" for side in layout.sides):
         return ""
     noisy = {f"{side.name}_rotation": matrix_of("noisy", side.head_dim) for side in layout.sides}
-    changed = {(trial, "run_time_arguments"): lambda *_: noisy, (module, "_num_processors"): lambda _: 3}
+    changed = {(of, "run_time_arguments"): lambda *_: noisy for of in (trial, far_apart)}
+    changed[module, "_num_processors"] = lambda _: 3
     kept = {(of, name): getattr(of, name) for of, name in changed if hasattr(of, name)}
     try:
         for (of, name), value in changed.items():
             setattr(of, name, value)
-        several = [cell for cell in cells if cell.num_kv_heads == 8 and cell.block_size < 1000]
-        for launcher, *axes in (("store", "dtype"), ("unpack", "space", "out_dtype"), ("unpack", "space", "places")):
-            if launcher in launchers and (seen := _in_cells(layout, module, one_of_each(several, *axes), (launcher,))):
+        for launcher, cell in _of_several_tiles(layout):
+            if launcher in launchers and (seen := _in_cells(layout, module, [cell], (launcher,))):
                 return f"{seen} with a matrix of noise"
-        return ""
+        seen = _far_apart(layout, module, launchers) if hasattr(module, "_half_parts") else ""
+        return f"{seen} with a matrix of noise" if seen else ""
     finally:
         for (of, name), value in kept.items():
             setattr(of, name, value)
+
+
+def _of_several_tiles(layout: Layout) -> Iterator[tuple[str, Cell]]:
+    """Launches of 72 rows, none like another one, with every dtype; unpack reads slots, and blocks of sequences."""
+    block_size = next(size for size in (16, 64, 32, 1056) if not misfit(layout, size, 8))
+    one = Cell(block=f"b{block_size}", heads="h8", places="negative", inputs="sliced")
+    yield from (("store", dataclasses.replace(one, dtype=dtype)) for dtype in CELL_AXES["dtype"])
+    # two elements a vector: most of what they are rotated to is noise alone, whose signs are seen
+    yield "store", dataclasses.replace(one, dtype="fp16", pattern="ties")
+    for out, cache in zip(CELL_AXES["out"], ("even", "odd", "padded"), strict=True):
+        for places in ("negative", "shuffled"):
+            yield "unpack", dataclasses.replace(one, out=out, cache=cache, places=places)
 
 
 def _with_any_bytes(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:

@@ -187,6 +187,8 @@ def install() -> None:
         inputs = [value.data for value in values]
         if any(kind not in ("r", "f") for kind in kinds[outputs:]) or any(pack * one.itemsize != 4 for one in inputs):
             raise NotImplementedError(f"ptx_machine takes 32-bit registers, not {constraints}, pack={pack}")
+        if (len(types), len(inputs)) != (outputs, len(kinds) - outputs):
+            raise ValueError(f"{constraints} are not the registers of {len(types)} results and {len(inputs)} operands")
         shaped = [np.ascontiguousarray(one).view(U32) for one in np.broadcast_arrays(*inputs)]
         results = run(assembly, outputs, shaped)
         handles = []

@@ -17,6 +17,7 @@ def matrix_of(kind: str, head_dim: int) -> np.ndarray:
         return (np.eye(head_dim)[rng.permutation(head_dim)] * signs).astype(np.float32)
     if kind == "noisy":  # as rounding leaves it where zeros are meant
         noise = rng.standard_normal((head_dim, head_dim)) * 2.0 ** rng.integers(-60, -36, (head_dim, head_dim))
+        noise[0] = noise[:, 0] = 0  # one row and one column that two parts hold: none of the others may go by them
         return (np.eye(head_dim) + noise).astype(np.float32)
     if kind == "tiny":  # all of it smaller than what two parts hold
         return (2.0**-31 * matrix_of("orthogonal", head_dim)).astype(np.float32)

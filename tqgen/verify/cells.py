@@ -32,6 +32,9 @@ AXES: dict[str, tuple[str, ...]] = {
 # Places that no combination of axes gives: no token at all; blocks so far apart that their offsets exceed 32 bits; so
 # many tokens that the store is launched with its large tiles.
 SPECIAL_PLACES = ("none", "far", "many")
+# Blocks at odd multiples of two bytes, or as badly aligned as the layout allows where that is more: those of most
+# layouts are at multiples of four and of sixteen, or at odd addresses, and what takes a way between has its own.
+SPECIAL_CACHES = ("even",)
 # Of a cell that somebody names: some blocks of so many, and what is compared with them, fit in memory.
 MOST_IN_BLOCK = 2**17
 MOST_DIGITS = 6
@@ -78,7 +81,7 @@ class Cell:
         if len(values) != len(AXES):
             raise ValueError(f"a cell has {len(AXES)} parts, as `{Cell().id}`; this has {len(values)}")
         for (axis, choices), value in zip(AXES.items(), values, strict=True):
-            special = SPECIAL_PLACES if axis == "places" else ()
+            special = {"places": SPECIAL_PLACES, "cache": SPECIAL_CACHES}.get(axis, ())
             is_size = axis in {"block", "heads"} and re.fullmatch(f"{choices[0][0]}[0-9]{{1,{MOST_DIGITS}}}", value)
             if value not in (*choices, *special) and not (is_size and int(value[1:]) > 0):
                 raise ValueError(f"`{value}` is no {axis} of a cell; expected one of {', '.join((*choices, *special))}")
@@ -151,6 +154,9 @@ def matrix(fits: Callable[[int, int], bool] = lambda block_size, num_kv_heads: T
         special.append(Cell(block=block, heads=heads, places="far", slots="i64", cache="padded"))
         special.append(Cell(block=block, heads=heads, places="far", cache="padded", space="rotated"))
     block, heads = fitting[0]
+    for dtype, space, out in (("bf16", "model", "ofp16"), ("fp16", "rotated", "obf16"), ("fp32", "model", "ofp32")):
+        cell = Cell(dtype=dtype, block=block, heads=heads, places="negative", cache="even", space=space, out=out)
+        special.append(cell)
     most_heads = max((there for size, there in fitting if size == block), key=lambda there: int(there[1:]))
     special.append(Cell(block=block, heads=heads, places="none"))
     special.append(Cell(block=block, heads=most_heads, places="many", pattern="real", inputs="sliced", slots="i64"))

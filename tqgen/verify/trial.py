@@ -173,9 +173,11 @@ class GuardedCache:
         elif cell.cache == "padded":
             self.stride = -(-self.block // unit) * unit + 3 * unit
         else:
-            # as badly aligned as the layout allows
-            self.stride = self.block + layout.alignment * (1 + self.block // layout.alignment % 2)
-            offset = layout.alignment
+            # as badly aligned as the layout allows, or at odd multiples of two bytes
+            odd = max(2, layout.alignment) if cell.cache == "even" else layout.alignment
+            blocks = -(-self.block // odd)
+            self.stride = odd * (blocks + 1 + blocks % 2)
+            offset = odd
         if cell.places == "far":
             self.stride = -(-FAR_STRIDE // unit) * unit + self.stride % unit
         size = offset + (num_blocks - 1) * self.stride + self.block + 2 * GUARD_BYTES
