@@ -456,6 +456,17 @@ def test_vectors_in_model_space_are_known_to_the_roundings_of_their_sums(centere
         assert not width(zero)[finite].any()
 
 
+@pytest.mark.parametrize(("correction", "roundings"), [("none", 3), ("load", 3 + sum_roundings(64) / 2 + 6)])
+def test_levels_times_norms_are_known_to_a_few_roundings(correction, roundings):
+    """Level and product; with correction at load half of those of the sum of squares, its root and the quotient."""
+    side = layout_of(f"{{codec: mse, bits: 3, norm_correction: {correction}}}", head_dim=64).key
+    codes = rng.integers(0, 8, (TOKENS, 64))
+    norm = np.where(np.arange(TOKENS) == 7, 0.0, rng.uniform(1, 2, TOKENS))[:, None]
+    span = side.codec.decode_span(side, {"codes": codes, "norm": norm})
+    most = 2 * (roundings * R * np.abs(span.exact) + TINY) * (norm != 0)
+    np.testing.assert_allclose(width(span), most, rtol=1e-6)
+
+
 def near_edges(edges, relative):
     """Numbers that far below and above edges, relative to them."""
     return np.sort(np.concatenate([edges * (1 - relative), edges * (1 + relative)]))
