@@ -257,6 +257,9 @@ CALLS = (
     # scores that an exponential does not hold
     ((4, 2), attention.Call(2, 1, (70, 1), {"softmax_scale": 12.0, "num_splits": 2})),
     ((2, 4), attention.Call(33, 1, (70, 1), {"softmax_scale": -12.0, "num_splits": 2})),
+    # splits that are full to the last token
+    ((4, 2), attention.Call(4, 1, (256, 128), {"num_splits": 1})),
+    ((2, 4), attention.Call(40, 1, (256, 128), {"num_splits": 1})),
     # numbers of tiles one by one
     ((4, 2), attention.Call(8, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
     ((2, 4), attention.Call(18, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
