@@ -21,6 +21,7 @@ MIXED = (
     "{name: tail, order: [token, field, head], fields: [key.codes, value.scale], align: 4}], slot_bytes: 320}"
 )
 
+KEPT_ROWS = 9  # from which a matrix is kept: a launch of a single token has eight
 MANY_ROWS = 64  # from which a launch is one of many: cells of eight heads have 72
 
 
@@ -43,7 +44,8 @@ class Family:
         """With sizes at which launches choose that cells reach."""
         plan = with_tile(lower(self.layout, "mutant.yaml"), self.tile)
         if plan.kept:
-            return dataclasses.replace(plan, kept=dataclasses.replace(plan.kept, other=TilePlan(16, 1)))
+            kept = dataclasses.replace(plan.kept, other=TilePlan(16, 1))
+            return dataclasses.replace(plan, kept=kept, store_large_rows=KEPT_ROWS)
         return dataclasses.replace(plan, store_large_rows=MANY_ROWS)
 
     @functools.cached_property

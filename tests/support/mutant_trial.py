@@ -28,6 +28,8 @@ from tqgen.verify.trial import misfit
 FEW_LARGE_ROWS = 2000
 SECONDS = 10.0  # of the processor for one cell; right modules take less than two
 FEW_CELLS = 8
+ARGUMENTS = "run_time_arguments"
+LARGE_TILE = 32  # rows: a program's own order of them shows in more than 16
 QUICK, QUICK_OF_ATTENTION = 14, 2  # cells that come first: they meet every value of the axes that most faults show in
 
 
@@ -95,7 +97,7 @@ def who_sees(
     return (
         _in_cells(layout, module, cells[:first], launchers)
         or _with_hardware_fp8(layout, module, cells, launchers)
-        or _with_a_noisy_matrix(layout, module, launchers)
+        or _with_matrices(layout, module, launchers)
         or _with_any_bytes(layout, module, cells, launchers)
         or _with_ptx(layout, module, cells, launchers)
         or _of_any_size(layout, module, launchers)
@@ -131,37 +133,45 @@ def _with_hardware_fp8(layout: Layout, module: ModuleType, cells: list[Cell], la
         module._has_hardware_fp8 = kept
 
 
-def _with_a_noisy_matrix(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
-    """Whether a fault is seen where matrices do not fit what programs keep of them, and several share tiles."""
+def _with_matrices(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
+    """Whether a fault is seen where programs have several large tiles, by matrices that fit what they keep or not."""
     if not {"store", "unpack"} & set(launchers) or any(side.rotation.kind != "matrix" for side in layout.sides):
         return ""
     noisy = {f"{side.name}_rotation": matrix_of("noisy", side.head_dim) for side in layout.sides}
-    changed = {(of, "run_time_arguments"): lambda *_: noisy for of in (trial, far_apart)}
-    changed[module, "_num_processors"] = lambda _: 3
-    kept = {(of, name): getattr(of, name) for of, name in changed if hasattr(of, name)}
+    kept = [(of, name, getattr(of, name)) for of, name in ((trial, ARGUMENTS), (far_apart, ARGUMENTS))]
+    kept += [(module, name, getattr(module, name)) for name in ("_kept_tile",) if hasattr(module, name)]
     try:
-        for (of, name), value in changed.items():
-            setattr(of, name, value)
-        for launcher, cell in _of_several_tiles(layout):
-            if launcher in launchers and (seen := _in_cells(layout, module, [cell], (launcher,))):
-                return f"{seen} with a matrix of noise"
-        seen = _far_apart(layout, module, launchers) if hasattr(module, "_half_parts") else ""
+        if hasattr(module, "_kept_tile"):
+            module._kept_tile = lambda *_: (LARGE_TILE, 1)
+        if seen := _in_several_tiles(layout, module, launchers):
+            return seen
+        for of in (trial, far_apart):
+            setattr(of, ARGUMENTS, lambda *_: noisy)
+        seen = _in_several_tiles(layout, module, launchers)
+        seen = seen or (_far_apart(layout, module, launchers) if hasattr(module, "_kept_tile") else "")
         return f"{seen} with a matrix of noise" if seen else ""
     finally:
-        for (of, name), value in kept.items():
+        for of, name, value in kept:
             setattr(of, name, value)
 
 
-def _of_several_tiles(layout: Layout) -> Iterator[tuple[str, Cell]]:
-    """Launches of 72 rows, none like another one, with every dtype; unpack reads slots, and blocks of sequences."""
-    block_size = next(size for size in (16, 64, 32, 1056) if not misfit(layout, size, 8))
-    one = Cell(block=f"b{block_size}", heads="h8", places="negative", inputs="sliced")
-    yield from (("store", dataclasses.replace(one, dtype=dtype)) for dtype in CELL_AXES["dtype"])
-    # two elements a vector: most of what they are rotated to is noise alone, whose signs are seen
-    yield "store", dataclasses.replace(one, dtype="fp16", pattern="ties")
-    for out, cache in zip(CELL_AXES["out"], ("even", "odd", "padded"), strict=True):
-        for places in ("negative", "shuffled"):
-            yield "unpack", dataclasses.replace(one, out=out, cache=cache, places=places)
+def _in_several_tiles(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
+    """Launches of 99 rows, their heads never in step with tiles, of every dtype; unpack reads slots, and sequences."""
+    heads = 11
+    block_size = next(size for size in (16, 64, 32, 1056) if not misfit(layout, size, heads))
+    one = Cell(block=f"b{block_size}", heads=f"h{heads}", places="negative", inputs="sliced")
+    stored = [dataclasses.replace(one, dtype=dtype) for dtype in CELL_AXES["dtype"]]
+    # two elements a vector: of a matrix of noise most of what they become is noise alone, whose signs are seen
+    stored.append(dataclasses.replace(one, dtype="fp16", pattern="ties", inputs="dense"))
+    unpacked = [
+        dataclasses.replace(one, out=out, cache=cache, places=places)
+        for out, cache in zip(CELL_AXES["out"], ("even", "odd", "padded"), strict=True)
+        for places in ("negative", "shuffled")
+    ]
+    for launcher, cells in (("store", stored), ("unpack", unpacked)):
+        if launcher in launchers and (seen := _in_cells(layout, module, cells, (launcher,))):
+            return seen
+    return ""
 
 
 def _with_any_bytes(layout: Layout, module: ModuleType, cells: list[Cell], launchers: Collection[str]) -> str:
