@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import signal
 from collections.abc import Collection, Iterator
+from itertools import cycle
 from types import ModuleType
 from typing import Any
 
@@ -255,9 +256,9 @@ def _far_apart(layout: Layout, module: ModuleType, launchers: Collection[str]) -
 
 # Calls of few query rows and of many, which together ask for all there is: a layout's cells are few. With and without
 # assembly, by both orders of operands. Few are 32 at most, counted by the largest number of queries that a call names.
-# The kernel of many is run on caches of both alignments.
+# The kernel of many is run on caches of all alignments.
 CELL = Cell(block="b24", heads="h2", places="edges", cache="padded")
-ODD = dataclasses.replace(CELL, cache="odd")
+UNALIGNED = tuple(dataclasses.replace(CELL, cache=cache) for cache in ("odd", "even"))
 FEW = 32
 CALLS = (
     ((4, 2), attention.Call(4, 3, (70, 0, 37), {"window": 18, "num_splits": 3}, "ragged", True, True)),
@@ -279,7 +280,7 @@ ENTERS_A_CENTER = {"softcap", "sinks"}  # which layouts that have one refuse
 
 def _in_calls(layout: Layout, module: ModuleType) -> str:
     """Whether attention sees a fault in `CALLS`."""
-    names = [name for name in ("_has_ptx", "OPERAND_WIDTHS") if hasattr(module, name)]
+    names, unaligned = [name for name in ("_has_ptx", "OPERAND_WIDTHS") if hasattr(module, name)], cycle(UNALIGNED)
     kept = {name: getattr(module, name) for name in names}
     refused = ENTERS_A_CENTER if layout.key.parameters.center or layout.value.parameters.center else set()
     try:
@@ -291,7 +292,7 @@ def _in_calls(layout: Layout, module: ModuleType) -> str:
             _forget_constants(module)
             with limited(SECONDS), np.errstate(all="ignore"):
                 one = dataclasses.replace(call, options=options)
-                cell = ODD if widths == (2, 4) and call.group * call.queries > FEW else CELL
+                cell = next(unaligned) if widths == (2, 4) and call.group * call.queries > FEW else CELL
                 if not attention.attend(layout, module, cell, verify.device(), one).ok:
                     return f"decode_attention of {call.group * call.queries} query rows"
     except Exception as error:  # whatever a wrong kernel raises
