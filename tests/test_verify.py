@@ -1,5 +1,6 @@
 """Verification itself: its matrix covers what it says, and a module that is wrong in any one way does not pass."""
 
+import ast
 import dataclasses
 import functools
 import itertools
@@ -19,7 +20,7 @@ from tqgen.cli import run
 from tqgen.compiler import compile_spec
 from tqgen.numerics import floats
 from tqgen.reference.compare import Comparison
-from tqgen.verify import attention, cells
+from tqgen.verify import attention, cells, raised
 from tqgen.verify.cells import AXES, UNRELATED, Cell
 from tqgen.verify.patterns import PATTERNS, vectors
 from tqgen.verify.trial import GUARD, GuardedCache, input_tensor, inputs_of, misfit
@@ -369,7 +370,35 @@ def test_another_layouts_module_does_not_pass(base, tmp_path, difference):
 def test_a_module_that_raises_is_a_finding(base):
     source = base.draft.replace("def store(", "def store(*_, **__):\n    raise KeyError('lost')\n\n\ndef _store(", 1)
     first, *_ = failures(base.layout, verify.load_module("broken", source), [Cell()])
-    assert "lost" in first.error and first.launcher == "store"
+    assert first.launcher == "store"
+    number = 1 + source.splitlines().index("    raise KeyError('lost')")
+    assert first.error == f"KeyError: 'lost' (line {number} of the module, in `store`: `raise KeyError('lost')`)"
+
+
+def test_what_a_kernel_raises_is_told_by_its_cause_and_its_line(base):
+    """Triton wraps it, and the last line that ran is one of Triton."""
+    head = next(line for line in base.source.splitlines() if line.startswith("def _encode_value("))
+    source = base.source.replace(head, f"{head}\n    totl = totle + 1")
+    first, *_ = failures(base.layout, verify.load_module("misspelt", source), [Cell()])
+    number = source.splitlines().index(head) + 2
+    assert first.error == (
+        f"NameError: name 'totle' is not defined (line {number} of the module, in `_encode_value`: `totl = totle + 1`)"
+    )
+
+
+def test_what_triton_does_not_compile_is_told_by_its_line():
+    from triton.compiler.errors import CompilationError
+
+    text = "@triton.jit\ndef _encode_key(x):\n    y = totle + 1\n    return y\n"
+    node = ast.parse(text).body[0].body[0]
+    try:
+        try:
+            raise CompilationError(text, node, "totle is not defined")
+        except CompilationError as inner:
+            raise CompilationError("def _kernel():\n    _encode_key(0)\n", ast.parse("f()").body[0]) from inner
+    except CompilationError as error:
+        said = raised.described(error, types.ModuleType("module"))
+    assert said == "CompilationError: totle is not defined (`_encode_key`: `y = totle + 1`)"
 
 
 def test_a_module_that_stores_nothing_is_a_finding(base):
@@ -669,6 +698,20 @@ def test_the_command_describes_a_failure(tmp_path, capsys, monkeypatch):
     for word in ("key.codes", "token", "head", "byte", "bit", "expected", "got"):
         assert word in err
     assert f"--cell {ONE}" in err.split("help:")[1]
+
+
+def test_the_command_says_where_to_read_a_module_that_raises(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    original = verify.load_module
+    broken = compiled(tmp_path).source.replace(
+        "def store(", "def store(*_, **__):\n    return 1 / 0\n\n\ndef _store(", 1
+    )
+    monkeypatch.setattr(verify, "load_module", lambda name, source: original(name, broken))
+    assert run(["verify", str(path), "--cell", ONE, "--set", "head_dim=32"]) == 1
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError" in err and "in `store`: `return 1 / 0`" in err
+    assert f"`tqgen show {path} --set head_dim=32 --stage source` prints the module" in err
 
 
 def test_a_matrix_that_verifies_nothing_is_a_finding(tmp_path, capsys):

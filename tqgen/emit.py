@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tqgen import prose, reached, resources, seal
+from tqgen import faults, prose, reached, resources, seal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,38 +44,39 @@ def statements(assembly: str) -> list[str]:
     return lines
 
 
-class TemplateFault(Exception):
-    """A template that is missing or cannot be written out, with its file and line: a mistake in it or in the plan."""
-
-
 def draft(plan: ModulePlan) -> str:
     """The module's text before formatting, with what is reached of it; TemplateFault where a template is at fault."""
-    from jinja2 import TemplateError, TemplateNotFound, TemplateSyntaxError
-
+    written = _written(plan)
     try:
-        return reached.without_unreached(environment().get_template("module.py.j2").render(module=plan))
-    except TemplateNotFound as error:
-        raise TemplateFault(f"templates/{error.name} is missing") from error
-    except TemplateSyntaxError as error:
-        raise TemplateFault(f"templates/{error.name}:{error.lineno}: {error.message}") from error
-    except TemplateError as error:
-        places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename.endswith(".j2")]
-        where = f"{places[-1].filename}:{places[-1].lineno}" if places else "templates"
-        raise TemplateFault(f"{where}: {error}") from error
+        text = written.environment.get_template("module.py.j2").render(module=plan)
+    except Exception as error:
+        if found := written.not_rendered(error):
+            raise found from error
+        raise
+    try:
+        return reached.without_unreached(text)
     except SyntaxError as error:
-        raise TemplateFault(
-            f"what the templates write is no Python: {error.msg} in `{(error.text or '').strip()}`"
-        ) from error
-    except reached.UnknownName as error:
-        raise TemplateFault(f"{error}: no template of templates/parts/ has it") from error
+        raise written.no_python(text, error.msg, error.lineno or 1) from error
+    except reached.UnknownNames as error:
+        raise written.unknown_names(text, error.found) from error
+
+
+def _written(plan: ModulePlan) -> faults.Written:
+    return faults.Written(environment(), {side.name: side.macros for side in plan.sides})
 
 
 def emit(plan: ModulePlan) -> str:
-    """The module's text: formatted, with the digest of itself, the same bytes for the same plan."""
+    """The module's text: formatted, with the digest of itself, the same bytes for the same plan; errors as `draft`."""
     import black
+    from black.parsing import InvalidInput
 
     # black formats twice, in case the first time was not enough. For what the templates write it is, as the tests say,
     # and half of a build's time is saved.
     once = getattr(black, "_format_str_once", black.format_str)
-    text = once(draft(plan), mode=black.Mode(line_length=LINE_LENGTH))
+    module = draft(plan)
+    try:
+        text = once(module, mode=black.Mode(line_length=LINE_LENGTH))
+    except InvalidInput as error:
+        place = re.search(r"(\d+):\d+", str(error))
+        raise _written(plan).no_python(module, "it cannot be read", int(place[1]) if place else 1) from error
     return seal.seal(prose.filled(text, LINE_LENGTH))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -12,8 +14,25 @@ from itertools import pairwise
 BEGINNING = re.compile(r"^(?:@.*\n)*(?:def|class) ", re.MULTILINE)
 
 
-class UnknownName(Exception):
-    """A private name that is read and that nothing defines."""
+KNOWN = {*dir(builtins), "__file__", "__name__"}  # names that every module has
+
+
+@dataclass(frozen=True, order=True)
+class Unknown:
+    """A name that is read and that nothing defines."""
+
+    line: int  # of the text, from 1 on
+    name: str
+    reader: str  # the function that reads it; nothing where the module itself does
+    known: tuple[str, ...]  # what it may have been meant to be
+
+
+class UnknownNames(Exception):
+    """Names that are read and that nothing defines."""
+
+    def __init__(self, found: Sequence[Unknown]) -> None:
+        self.found = tuple(found)
+        super().__init__(", ".join(f"`{one.name}` of `{one.reader or 'the module'}`" for one in found))
 
 
 @dataclass(frozen=True)
@@ -25,13 +44,14 @@ class Statement:
     is_private: bool  # a function that is there only for others to call
     defines: frozenset[str]
     reads: frozenset[str]
-    asks: frozenset[str]  # private names that it reads and does not bind itself
+    binds: frozenset[str]  # anywhere in it
 
 
 def without_unreached(text: str) -> str:
     """The module without private functions that nothing else calls, and what these alone call.
 
-    Comments right above a function go with it. SyntaxError where the text is no Python.
+    Comments right above a function go with it. SyntaxError where the text is no Python, and UnknownNames where what is
+    left reads names that nothing defines: Python itself would say so when a kernel runs.
     """
     statements = _statements(text)
     owners = {name: one for one in statements for name in one.defines}
@@ -39,13 +59,12 @@ def without_unreached(text: str) -> str:
     kept = set(waiting)
     while waiting:
         one = waiting.pop()
-        if unknown := sorted(one.asks - owners.keys()):
-            where = ", ".join(sorted(one.defines)) or "the module"
-            raise UnknownName(f"`{unknown[0]}` of `{where}` is defined nowhere")
         found = {owners[name] for name in one.reads & owners.keys()} - kept
         kept |= found
         waiting += found
     lines = text.split("\n")
+    if unknown := [name for one in kept for name in _unknown(one, owners.keys(), lines)]:
+        raise UnknownNames(sorted(unknown))
     for one in reversed(statements):
         if one not in kept:
             first, end = one.first, one.end
@@ -71,7 +90,7 @@ def _placed(pieces: list[str]) -> list[Statement]:
     found, line = [], 0
     for piece in pieces:
         for one in _statements_of(piece):
-            found.append(Statement(line + one.first, line + one.end, one.is_private, one.defines, one.reads, one.asks))
+            found.append(Statement(line + one.first, line + one.end, one.is_private, one.defines, one.reads, one.binds))
         line += piece.count("\n")
     return found
 
@@ -81,15 +100,37 @@ def _statements_of(piece: str) -> tuple[Statement, ...]:
     """The statements of a piece of a module, as if it were all."""
     found = []
     for node in ast.parse(piece).body:
+        binds = frozenset(_bound(node))
         names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-        reads = {name.id for name in names if isinstance(name.ctx, ast.Load)}
-        bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+        reads = frozenset(name.id for name in names if isinstance(name.ctx, ast.Load))
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
-        defines = {node.name} if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else bound
-        own = bound | {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
-        asks = {name for name in reads - own if name.startswith("_") and not name.startswith("__")}
+        defines = frozenset({node.name}) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else binds
         is_private = isinstance(node, ast.FunctionDef) and node.name.startswith("_")
-        found.append(
-            Statement(first - 1, node.end_lineno or first, is_private, *map(frozenset, (defines, reads, asks)))
-        )
+        found.append(Statement(first - 1, node.end_lineno or first, is_private, defines, reads, binds))
     return tuple(found)
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
+            yield one.id
+        elif isinstance(one, ast.arg):
+            yield one.arg
+        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+            yield one.name
+        elif isinstance(one, (ast.Import, ast.ImportFrom)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in one.names)
+        elif isinstance(one, ast.ExceptHandler) and one.name:
+            yield one.name
+
+
+def _unknown(one: Statement, defined: Set[str], lines: Sequence[str]) -> Iterator[Unknown]:
+    """The names that a statement of the module of these lines reads and that neither it nor the module defines."""
+    wanted = one.reads - one.binds - defined - KNOWN
+    if not wanted:
+        return
+    (node,) = ast.parse("\n".join(lines[one.first : one.end])).body
+    reader = node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
+    for name in sorted(wanted):
+        line = min(inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id == name)
+        yield Unknown(one.first + line, name, reader, tuple(sorted(one.binds | defined)))

@@ -81,7 +81,7 @@ def build(
 
 @command()
 def check(specs: Specs, set_: Overrides = []) -> Work:  # noqa: B006
-    """Say whether specs can be built; nothing is written."""
+    """Say whether specs can be built, with the templates of their codecs; nothing is written."""
     from tqgen.commands.check import check as work
 
     return partial(work, specs, parse_overrides(set_))

@@ -29,6 +29,7 @@ def build(
     everything = not arguments and not overrides
     paths = usage.spec_paths(arguments or [entry.name for entry in manifest.shipped()])
     compiled = usage.each(paths, lambda path: _compile(path, overrides))
+    usage.each(compiled, lambda one: one.source)  # so that what is wrong with any is told
     wanted = _place(paths, compiled, folder, changed=bool(overrides))
     complete: list[Path] = []
     root = resources.checkout()

@@ -32,6 +32,7 @@ def verify(
 
     paths = usage.spec_paths(arguments)
     compiled = usage.each(paths, lambda path: compile_spec(path, dict(overrides)))
+    usage.each(compiled, lambda one: one.source)  # before the first kernel runs
     reports: list[dict[str, Any]] = []
     for path, one in zip(paths, compiled, strict=True):
         if reports and not as_json:
@@ -149,17 +150,20 @@ class _Run:
         }
 
     def _failure(self, name: str, outcome: Outcome) -> Diagnostic:
-        command = ["tqgen", "verify", str(self.path)]
+        spec = [str(self.path)]
         for key, value in self.overrides.items():
-            command += ["--set", f"{key}={value}"]
-        command += ["--cell", outcome.cell.id]
+            spec += ["--set", f"{key}={value}"]
+        command = ["tqgen", "verify", *spec, "--cell", outcome.cell.id]
+        help = f"run this cell again with `{shlex.join(command)}`"
         what = outcome.error
         if outcome.comparison:
             count = outcome.comparison.num_mismatches
             first = outcome.comparison.mismatches[0] if outcome.comparison.mismatches else "nothing was compared"
             what = f"{count:,} {'mismatch' if count == 1 else 'mismatches'}, the first: {first}"
         message = f"`{name}`: kernel `{outcome.launcher}` in cell {outcome.cell.id}: {what}"
-        return Diagnostic("TQ5101", message, help=f"run this cell again with `{shlex.join(command)}`")
+        if outcome.error:  # the file that was run is gone
+            help += f"; `{shlex.join(['tqgen', 'show', *spec, '--stage', 'source'])}` prints the module"
+        return Diagnostic("TQ5101", message, help=help)
 
     def _summary(self, report: Mapping[str, Any]) -> None:
         passed = report["passed"]

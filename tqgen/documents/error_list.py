@@ -18,6 +18,7 @@ STAGES = {
     "TQ50": "Generated files",
     "TQ51": "Generated kernels",
     "TQ52": "Layouts in use",
+    "TQ60": "Codecs and templates",
 }
 INTRODUCTION = """\
 # Diagnostics

@@ -1,7 +1,7 @@
 """What each diagnostic means at length: one Markdown file per code in this folder, whose first line is its title.
 
 The thousands tell the stage: TQ1 the text of a spec, TQ2 its keys and values, TQ3 the layout, TQ4 the command line and
-files, TQ5 what was generated: files, kernels, and layouts that are in use.
+files, TQ5 what was generated: files, kernels, and layouts that are in use, TQ6 codecs and templates.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import sys
 import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from tqgen.codecs.base import Span
 from tqgen.layout import Layout
 from tqgen.reference import compare, transform
 from tqgen.reference.compare import Comparison, Mismatch
-from tqgen.verify import attention, sequences
+from tqgen.verify import attention, raised, sequences
 from tqgen.verify.cells import Cell, matrix
 from tqgen.verify.patterns import vectors
 from tqgen.verify.trial import (
@@ -142,35 +141,32 @@ def _cell(
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if cell.places != "far":
             raise
-        return [Outcome(cell, "store", not_run=f"no memory for blocks this far apart ({_first_line(error)})")]
+        return [Outcome(cell, "store", not_run=f"no memory for blocks this far apart ({raised.first_line(error)})")]
     outcomes = []
     if "store" in launchers or "unpack" in launchers:
-        outcomes.append(_guarded(cell, "store", lambda: _store(layout, module, cell, inputs, cache)))
+        outcomes.append(_guarded(module, cell, "store", lambda: _store(layout, module, cell, inputs, cache)))
     if "unpack" in launchers and not outcomes[0].error:
-        outcomes.append(_guarded(cell, "unpack", lambda: _unpack(layout, module, cell, inputs, cache)))
+        outcomes.append(_guarded(module, cell, "unpack", lambda: _unpack(layout, module, cell, inputs, cache)))
         if cell.places in sequences.PLACES:
             read = lambda: sequences.unpack(layout, module, cell, cache, inputs.run_time)  # noqa: E731
-            outcomes.append(_guarded(cell, "unpack", read))
+            outcomes.append(_guarded(module, cell, "unpack", read))
     if "rotate_attention_output" in launchers and hasattr(module, "rotate_attention_output") and cell.places != "many":
         work = lambda: _rotate(layout, module, cell, inputs, where)  # noqa: E731
-        outcomes.append(_guarded(cell, "rotate_attention_output", work))
+        outcomes.append(_guarded(module, cell, "rotate_attention_output", work))
     if "decode_attention" in launchers and hasattr(module, "decode_attention") and attention.is_for(cell):
-        outcomes.append(_guarded(cell, "decode_attention", lambda: attention.attend(layout, module, cell, where)))
+        outcomes.append(
+            _guarded(module, cell, "decode_attention", lambda: attention.attend(layout, module, cell, where))
+        )
     return outcomes
 
 
-def _guarded(cell: Cell, launcher: str, work: Callable[[], Comparison]) -> Outcome:
+def _guarded(module: ModuleType, cell: Cell, launcher: str, work: Callable[[], Comparison]) -> Outcome:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the interpreter computes with NaN and Inf in numpy
             return Outcome(cell, launcher, work())
     except Exception as error:  # whatever a wrong kernel raises is a finding about it
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome(cell, launcher, error=f"{_first_line(error)} ({Path(place.filename).name}:{place.lineno})")
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        return Outcome(cell, launcher, error=raised.described(error, module))
 
 
 def _refusal(module: ModuleType, cell: Cell, where: torch.device, reason: str) -> Outcome:
