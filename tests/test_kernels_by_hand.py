@@ -23,9 +23,9 @@ PLAIN4 = {"codec": "mse", "bits": 4}
 MSE4 = {**PLAIN4, "rotation": "hadamard"}
 
 
-def kernels(key=NONE, value=NONE, *, head_dim=128, block="aos"):
+def kernels(key=NONE, value=NONE, *, head_dim=128, block="aos", tile="small"):
     data = {"tqgen": 1, "name": "by_hand", "head_dim": head_dim, "key": key, "value": value, "block": block}
-    return kernels_of(json.dumps(data))
+    return kernels_of(json.dumps(data), tile)
 
 
 def filled(made, num_blocks, block_size, heads):
@@ -471,16 +471,18 @@ def test_quotients_by_small_scales_are_rounded_once(name, exponent, head_dim):
 FAR_SIDES = {
     "quads": (MSE4, {"codec": "uniform", "bits": 4}, 64),
     "tiles": ({"codec": "uniform", "bits": 4, "center": True}, {"codec": "mse", "bits": 4, "rotation": "matrix"}, 16),
+    "matrices": ({**PLAIN4, "rotation": "matrix"}, {"codec": "uniform", "bits": 3, "rotation": "matrix"}, 64),
 }
 
 
 @pytest.mark.parametrize("axis", [0, 1], ids=["tokens", "heads"])
-@pytest.mark.parametrize("sides", FAR_SIDES)
+@pytest.mark.parametrize("sides", [*FAR_SIDES, "kept matrices"])
 def test_vectors_may_be_far_apart(sides, axis):
     """Inputs, outputs and queries at distances that 32 bits cannot count; only what is touched takes memory."""
-    key, value, head_dim = FAR_SIDES[sides]
-    made = kernels(key, value, head_dim=head_dim)
-    assert made.plan.quads == (sides == "quads")
+    form = sides.removeprefix("kept ")
+    key, value, head_dim = FAR_SIDES[form]
+    made = kernels(key, value, head_dim=head_dim, tile="small" if sides == form else "large")
+    assert (made.plan.quads, made.plan.kept is not None) == (form != "tiles", form == "matrices")
     try:
         buffer = far_buffer()
     except RuntimeError as error:
