@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tqgen import codebooks, explanations
+from tqgen.compiler import compile_spec
 from tqgen.diagnostics import Diagnostic, Place, Related, SpecError, did_you_mean, listed, render
-from tqgen.layout.resolve import resolve
+from tqgen.layout.resolve import load, resolve
 from tqgen.spec import load_spec, parse_spec
 
 ROOT = Path(__file__).parent.parent
@@ -328,6 +329,63 @@ def test_a_file_and_an_option_that_do_not_fit_are_both_shown():
     (found,) = diagnostics_of(GOOD.replace("bits: 3", "bits: 3, rotation: hadamard"), {"head_dim": "96"})
     assert (found.file, found.line, found.related[0].place.file) == ("good.yaml", 4, "--set")
     assert "96" in found.related[0].place.text
+
+
+@pytest.mark.parametrize(
+    ("option", "help"),
+    [
+        ({"bits": "2"}, "did you mean `key.bits` or `value.bits`?"),
+        ({"rotation": "none"}, "did you mean `key.rotation` or `value.rotation`?"),
+        ({"symmetric": "true"}, "did you mean `value.symmetric`?"),
+        ({"nothing_known": "2"}, "the keys here are "),
+    ],
+)
+def test_an_option_without_its_side_is_told_the_sides_that_have_it(option, help):
+    found = diagnostics_of(GOOD, option)
+    assert [one.code for one in found] == ["TQ2002"] and found[0].help.startswith(help)
+
+
+def test_a_key_outside_of_its_side_is_told_where_it_belongs():
+    (found,) = diagnostics_of(GOOD + "rotation: none\n")
+    assert (found.code, found.help) == ("TQ2002", "write it under `key` or `value`")
+
+
+def test_a_file_with_another_name_hides_nothing_of_its_layout(tmp_path):
+    path = tmp_path / "other.yaml"
+    path.write_text(GOOD.replace("head_dim: 128", "head_dim: 96").replace("bits: 3", "bits: 3, rotation: hadamard"))
+    for loaded in (lambda: load(path), lambda: compile_spec(path)):
+        with pytest.raises(SpecError) as raised:
+            loaded()
+        assert [found.code for found in raised.value.diagnostics] == ["TQ2008", "TQ3301"]
+    path.write_text(GOOD)
+    with pytest.raises(SpecError) as raised:
+        load(path)
+    assert [found.code for found in raised.value.diagnostics] == ["TQ2008"]
+    path.rename(tmp_path / "good.yaml")
+    assert load(tmp_path / "good.yaml")[1].name == "good"
+
+
+@pytest.mark.parametrize(
+    ("text", "help"),
+    [
+        ("head_dim: 4096", "use 1024 or less"),
+        ("head_dim: 0", "use 1 or more"),
+        ("key: {codec: uniform, bits: 9}", "use 8 or less"),
+        ("key: {codec: uniform, bits: 4, group: -1}", "use 1 or more"),
+        ("key: {codec: uniform, bits: 4, head_dim: 4096}", "use 1024 or less"),
+        ("key: {codec: uniform, bits: 4, scale_floor: .nan}", "write a number, or remove it"),
+        (
+            "key: {codec: uniform, bits: 4, group: yes}",
+            "write a number: neighbouring elements that share one scale; default the whole vector",
+        ),
+        ("block: sao", "did you mean `soa`?"),
+        ("block: oas", "did you mean `aos`?"),
+    ],
+)
+def test_values_that_cannot_be_say_what_can(text, help):
+    lines = {line.partition(":")[0]: line for line in (*GOOD.splitlines(), text)}
+    (found,) = diagnostics_of("\n".join(lines.values()) + "\n")
+    assert found.help == help
 
 
 def test_list_items_that_options_name():

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tqgen.emit import draft, emit
 from tqgen.layout import Layout
-from tqgen.layout.resolve import resolve
+from tqgen.layout.resolve import load, resolve
 from tqgen.lower import lower
 from tqgen.plan import ModulePlan
-from tqgen.spec import Spec, load_spec
+from tqgen.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Compiled:
 
 def compile_spec(path: str | Path, overrides: Mapping[str, str] | None = None) -> Compiled:
     """Compile the spec at `path`; SpecError with every problem of the first stage that found one."""
-    return compile_parsed(load_spec(path, dict(overrides or {})), Path(path).name)
+    spec, layout = load(path, dict(overrides or {}))
+    return Compiled(spec, layout, lower(layout, Path(path).name))
 
 
 def compile_parsed(spec: Spec, file: str) -> Compiled:

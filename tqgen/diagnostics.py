@@ -127,7 +127,13 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
 
     by_lower = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    if not close:  # of a short word, two letters that changed places are much
+        close = [choice for choice in by_lower if choice in _swapped(word.lower())]
     return by_lower[close[0]] if close else None
+
+
+def _swapped(word: str) -> set[str]:
+    return {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(len(word) - 1)}
 
 
 def cut(text: str, longest: int = 40) -> str:

@@ -18,10 +18,7 @@ def diff(arguments: Sequence[str], overrides: Mapping[str, str], as_json: bool) 
     from tqgen.compiler import compile_spec
 
     paths = usage.spec_paths(arguments)
-    last = len(paths) - 1
-    compiled = usage.each(
-        list(enumerate(paths)), lambda one: compile_spec(one[1], dict(overrides) if one[0] == last else {})
-    )
+    compiled = usage.each(paths, lambda path: compile_spec(path, dict(overrides) if path is paths[-1] else {}))
     old, new = (version_of(one) for one in compiled)
     found = changes(old, new)
     if as_json:

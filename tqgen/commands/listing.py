@@ -16,11 +16,10 @@ from tqgen.layout.byte_map_text import columns
 
 def listing(as_json: bool) -> int:
     """Print name, bytes and `doc` of every shipped spec."""
-    from tqgen.layout.resolve import resolve
-    from tqgen.spec import load_spec
+    from tqgen.layout.resolve import load
 
     paths = usage.spec_paths([entry.name for entry in manifest.shipped()])
-    maps = usage.each(paths, lambda path: byte_map(resolve(load_spec(path, {}))))
+    maps = usage.each(paths, lambda path: byte_map(load(path, {})[1]))
     if as_json:
         print(json.dumps([_summary(one) for one in maps], indent=2, ensure_ascii=False))
         return usage.CLEAN

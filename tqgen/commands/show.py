@@ -26,12 +26,11 @@ def show(argument: str, stage: str, as_json: bool, overrides: Mapping[str, str],
 
 def picture(argument: str, file: Path, overrides: Mapping[str, str], launch: Launch) -> int:
     """Draw the byte map of one spec into an SVG file."""
-    from tqgen.layout.resolve import resolve
+    from tqgen.layout.resolve import load
     from tqgen.picture import draw
-    from tqgen.spec import load_spec
 
     (path,) = usage.spec_paths([argument])
-    files.write(Output(file, draw(resolve(load_spec(path, overrides)), launch)))
+    files.write(Output(file, draw(load(path, overrides)[1], launch)))
     return usage.CLEAN
 
 
@@ -44,11 +43,9 @@ def _stage(path: Any, stage: str, overrides: dict[str, str], launch: Launch) -> 
         if stage == "plan":
             return compiled.plan.describe().rstrip("\n") + "\n", compiled.plan.to_json()
         return compiled.source, {"name": compiled.name, "source": compiled.source}
-    from tqgen.layout.resolve import resolve
-    from tqgen.spec import load_spec
+    from tqgen.layout.resolve import load
 
-    spec = load_spec(path, overrides)
-    layout = resolve(spec)
+    spec, layout = load(path, overrides)
     if stage == "spec":
         from tqgen.spec import dump_spec
         from tqgen.spec.expand import expand

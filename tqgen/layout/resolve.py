@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from tqgen.codecs import CODECS
 from tqgen.codecs.base import Problem, SideParameters
@@ -12,8 +13,25 @@ from tqgen.layout.checks import HADAMARD, block_problems, nothing_stored, side_p
 from tqgen.layout.identity import layout_id
 from tqgen.layout.walk import asked_alignment, walk
 from tqgen.numerics.rotations import pinned_signs
+from tqgen.spec import MisnamedSpec, Spec, load_spec
 from tqgen.spec.expand import SIDES, expand, stored_parts
-from tqgen.spec.models import Block, Spec
+from tqgen.spec.models import Block
+
+
+def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> tuple[Spec, Layout]:
+    """The spec at `path` and its layout; errors as `load_spec` and `resolve`.
+
+    That a file is not called as its spec hides nothing that is wrong with the layout.
+    """
+    try:
+        spec = load_spec(path, overrides)
+    except MisnamedSpec as misnamed:
+        try:
+            resolve(misnamed.spec)
+        except SpecError as error:
+            raise SpecError([*misnamed.diagnostics, *error.diagnostics]) from None
+        raise
+    return spec, resolve(spec)
 
 
 def resolve(spec: Spec) -> Layout:

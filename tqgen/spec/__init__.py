@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,14 +17,22 @@ from tqgen.spec.overrides import apply_overrides, without_doubles
 from tqgen.spec.schema_errors import empty_values, translate
 from tqgen.spec.source import Source, read_file
 
-__all__ = ["Spec", "dump_spec", "json_schema", "load_spec", "parse_spec"]
+__all__ = ["MisnamedSpec", "Spec", "dump_spec", "json_schema", "load_spec", "parse_spec"]
+
+
+class MisnamedSpec(SpecError):
+    """A spec of which nothing is wrong but that its file is called otherwise; what it describes can be looked at."""
+
+    def __init__(self, problems: Sequence[Diagnostic], spec: Spec) -> None:
+        super().__init__(problems)
+        self.spec = spec
 
 
 def load_spec(path: str | Path, overrides: Mapping[str, str] | None = None) -> Spec:
     """Read a spec file.
 
     `overrides` maps dotted paths to YAML values that replace what the file says, as `--set key.bits=3` does. SpecError
-    where the file cannot be read, is no valid spec, or is not called `<name>.yaml`.
+    where the file cannot be read or is no valid spec, MisnamedSpec where it is just not called `<name>.yaml`.
     """
     path = Path(path)
     return _spec(Source(str(path), read_file(path)), overrides or {}, path.stem)
@@ -37,17 +45,18 @@ def parse_spec(text: str, file: str = "<text>", overrides: Mapping[str, str] | N
 
 def _spec(source: Source, overrides: Mapping[str, str], stem: str | None) -> Spec:
     document = parse_mapping(source)
-    problems = [] if stem is None else _stem_problems(document, stem)
+    misnamed = [] if stem is None else _stem_problems(document, stem)
     document, refused = apply_overrides(document, overrides)
-    problems += refused
-    problems += empty_values(document)
+    problems = [*misnamed, *refused, *empty_values(document)]
     try:
         spec = Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(without_doubles([*problems, *translate(error, document)])) from None
+    spec._origin = Origin(document)
+    if problems and problems == misnamed:
+        raise MisnamedSpec(problems, spec)
     if problems:
         raise SpecError(without_doubles(problems))
-    spec._origin = Origin(document)
     return spec
 
 

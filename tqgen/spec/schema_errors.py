@@ -15,8 +15,10 @@ from tqgen.diagnostics import Diagnostic, cut, did_you_mean, listed
 from tqgen.numerics.literals import plain
 from tqgen.spec import hints, scalars
 from tqgen.spec.document import Document, NodePath, dotted
+from tqgen.spec.expand import SIDES
 from tqgen.spec.locations import choices_of, is_tag, model_and_field, model_in
 from tqgen.spec.models import MAX_HEAD_DIM, MAX_NAME, Entry, Reserve
+from tqgen.spec.overrides import OPTION
 from tqgen.spec.taken import free_name
 
 SHORTHANDS = ("aos", "soa")
@@ -40,7 +42,7 @@ def empty_values(document: Document) -> list[Diagnostic]:
             found.append(Diagnostic("TQ2006", message, document.place(path, "key"), help="give it one, or remove it"))
         elif _has_no_value(data):
             message = f"`{dotted(path)}` must be a finite number"
-            found.append(Diagnostic("TQ2005", message, document.place(path)))
+            found.append(Diagnostic("TQ2005", message, document.place(path), help="write a number, or remove it"))
         elif isinstance(data, dict):
             for key, value in data.items():
                 visit(value, (*path, key))
@@ -149,7 +151,8 @@ class _Problem:
         if self.model is Entry and "field" not in present:  # told apart by the one key that is wrong here
             known = list(dict.fromkeys((*Entry.model_fields, *Reserve.model_fields)))
         label = ""
-        close = hints.meant(key, known)
+        sides = [] if parent else self._sides_with(key)
+        close = None if sides else hints.meant(key, known)
         if close and close in present:
             # a key of the command line stands for what the file has, one of the file stands beside it
             places = [self.document.place((*parent, one), "key") for one in (key, close)]
@@ -161,6 +164,10 @@ class _Problem:
                 "`axis` is for `order`; a field is written as `{field: key.codes, align: 16}`",
                 "field",
             )
+        elif sides:
+            is_option = self.document.place(self.path, "key").file == OPTION
+            paths = listed([f"{side}.{key}" for side in sides])
+            help = f"did you mean {paths}?" if is_option else f"write it under {listed(sides)}"
         elif close:
             help, self.suggested = f"did you mean `{close}`?", close
         elif parent == ("block",) and key in SHORTHANDS:
@@ -173,6 +180,12 @@ class _Problem:
                 label = f"a key of codec{'s' * (len(owners) > 1)} {listed(owners, 'and')}"
                 help, self.suggested = f"remove it, or choose codec {listed(owners)}", None
         return self._make("TQ2002", f"unknown key `{key}` in {where}", help, label, on="key")
+
+    def _sides_with(self, key: str) -> list[str]:
+        """The sides whose codecs have this key, which stands outside of them."""
+        codecs = {side: _at(self.document.data, (side, "codec")) for side in SIDES}
+        known = {side: CODECS.get(codec) for side, codec in codecs.items() if isinstance(codec, str)}
+        return [side for side, codec in known.items() if codec and key in codec.Parameters.model_fields]
 
     def _literal_error(self) -> Diagnostic:
         choices = [str(choice) for choice in choices_of(self.info)] or ["token", "head", "field"]
@@ -259,7 +272,7 @@ class _Problem:
     def _side_head_dim(self) -> Diagnostic:
         self.path = (*self.path, "head_dim")
         self.name, self.found = dotted(self.path), _at(self.document.data, self.path)
-        return self._range_message(f"1..{MAX_HEAD_DIM}")
+        return self._range_message(f"1..{MAX_HEAD_DIM}", 1, MAX_HEAD_DIM)
 
     def _out_of_range(self) -> Diagnostic:
         metadata = self.info.metadata if self.info else []
@@ -268,11 +281,15 @@ class _Problem:
         low = self.context.get("ge", low)
         high = self.context.get("le", high)
         if low is not None and high is not None:
-            return self._range_message(f"{plain(low)}..{plain(high)}")
-        return self._range_message(f"at least {low}" if high is None else f"at most {high}")
+            return self._range_message(f"{plain(low)}..{plain(high)}", low, high)
+        return self._range_message(f"at least {low}" if high is None else f"at most {high}", low, high)
 
-    def _range_message(self, wanted: str) -> Diagnostic:
-        return self._make("TQ2005", f"`{self.name}` is {self._written()}, but must be {wanted}")
+    def _range_message(self, wanted: str, low: float | None, high: float | None) -> Diagnostic:
+        if low is not None and self.found < low:
+            help = f"use {plain(low)} or more"
+        else:
+            help = "" if high is None else f"use {plain(high)} or less"
+        return self._make("TQ2005", f"`{self.name}` is {self._written()}, but must be {wanted}", help)
 
     def _written(self) -> str:
         return cut(self.document.written.get(self.path, str(self.found)))
@@ -304,4 +321,7 @@ class _Problem:
     def _hint(self, wanted: str) -> str:
         if wanted == "text" and self.path == ("doc",):
             return "put it in quotes"
-        return hints.for_value(self.found, wanted, is_plain=self.path in self.document.written)
+        hint = hints.for_value(self.found, wanted, is_plain=self.path in self.document.written)
+        if not hint and wanted == _WANTED["int"] and self.info and self.info.description:
+            hint = f"write a number: {self.info.description}"
+        return hint

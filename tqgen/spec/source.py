@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,14 +86,19 @@ def _unreadable(path: Path, error: Exception) -> Diagnostic:
         help = f"it is a link to `{os.readlink(path)}`: name the file itself, or mend the link"
         return Diagnostic("TQ4001", "this link leads to no file", Place(str(path)), help=help)
     if isinstance(error, FileNotFoundError):
-        folder = path.parent
-        names = [entry.name for entry in folder.glob("*.yaml")] if os.path.isdir(folder) else []
-        close = did_you_mean(path.name, names)
-        help = f"did you mean `{folder / close}`?" if close else "`tqgen list` shows the specs that are shipped"
-        return Diagnostic("TQ4001", "there is no such file", Place(str(path)), help=help)
+        return not_there(path)
     reason = getattr(error, "strerror", None) or "its name is not a path"
     help = "see that you may read it, with `ls -l`" if isinstance(error, PermissionError) else ""
     return Diagnostic("TQ4001", f"the file cannot be read: {reason.lower()}", Place(str(path)), help=help)
+
+
+def not_there(path: Path, given: Collection[Path] = ()) -> Diagnostic:
+    """What to say of a file that is not there; those that are `given` beside it are not what was meant by it."""
+    folder = path.parent
+    others = folder.glob("*.yaml") if os.path.isdir(folder) else ()
+    close = did_you_mean(path.name, [entry.name for entry in others if entry not in given])
+    help = f"did you mean `{folder / close}`?" if close else "`tqgen list` shows the specs that are shipped"
+    return Diagnostic("TQ4001", "there is no such file", Place(str(path)), help=help)
 
 
 def check_text(source: Source) -> None:
