@@ -130,10 +130,12 @@ def test_the_codec_of_the_page_can_be_added(tmp_path):
     root = tree(tmp_path)
     files, _ = add_what_it_says(ROOT / "docs" / "add-a-codec.md", root)
     assert files == ["tqgen/codecs/midrise.py", "templates/codecs/midrise.py.j2", "midrise4.yaml"]
+    shown = re.findall(r"--cell (\S+)", (ROOT / "docs" / "add-a-codec.md").read_text())
+    assert len(shown) == 1
     for more in ([], ["--set", "head_dim=100", "--set", "key.rotation=none", "--set", "name=midrise4_100"]):
-        cells = [word for cell in CELLS for word in ("--cell", cell)]
+        cells = [word for cell in (*CELLS, *shown) for word in ("--cell", cell)]
         done = tqgen(root, "tqgen", "verify", "midrise4.yaml", *more, *cells)
-        assert done.returncode == 0 and "2 cells passed, 0 failed" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "3 cells passed, 0 failed" in done.stdout, done.stdout + done.stderr
     done = tqgen(root, "tqgen", "new", "mine", "--key", "midrise")
     assert done.returncode == 0 and "steps" in (root / "mine.yaml").read_text()
 
@@ -158,7 +160,21 @@ def test_the_readme_lists_every_command(capsys):
     assert all(f"`{command}`" in changelog for command in commands)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/vendoring.md"])
+def test_the_example_of_the_readme_runs_as_it_stands():
+    """Pasted, on a machine with a GPU or without one."""
+    pytest.importorskip("triton")
+    (code,) = [text for text in blocks(ROOT / "README.md", "python") if "allocate" in text]
+    code += (
+        "assert key.dtype == torch.bfloat16 and output.shape == query.shape and output.isfinite().all()\n"
+        "assert (keys[0, :num_tokens].float() - key.float()).abs().max() < 0.1 and not keys[0, num_tokens:].any()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-W", "error::RuntimeWarning:generated", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "orders of magnitude" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("page", ["docs/vendoring.md"])
 def test_modules_are_used_as_shown(page, monkeypatch):
     """The code of the page, with small tensors for the names that it leaves to the reader."""
     torch = pytest.importorskip("torch")
