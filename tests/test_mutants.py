@@ -73,7 +73,7 @@ def test_a_right_module_passes_where_attention_is_run_first():
 
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_calls_take_the_kernel_that_they_are_for(number, monkeypatch):
-    call = CALLS[number][1]
+    call = CALLS[number][-1]
     kernel = "_decode_few_kernel" if call.group * call.queries <= FEW else "_decode_kernel"
     family = FAMILIES["soa"]
     module = verify.load_module("called", family.right)

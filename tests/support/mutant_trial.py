@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import signal
 from collections.abc import Collection, Iterator
-from itertools import cycle
 from types import ModuleType
 from typing import Any
 
@@ -101,6 +100,7 @@ def who_sees(
         or _with_matrices(layout, module, launchers)
         or _with_any_bytes(layout, module, cells, launchers)
         or _with_ptx(layout, module, cells, launchers)
+        or _without_blocks(layout, module, launchers)
         or _of_any_size(layout, module, launchers)
         or _far_apart(layout, module, launchers)
         or _large_block(layout, module, launchers)
@@ -255,36 +255,39 @@ def _far_apart(layout: Layout, module: ModuleType, launchers: Collection[str]) -
 
 
 # Calls of few query rows and of many, which together ask for all there is: a layout's cells are few. With and without
-# assembly, by both orders of operands. Few are 32 at most, counted by the largest number of queries that a call names.
-# The kernel of many is run on caches of all alignments.
+# assembly, by both orders of operands, on caches of every alignment that a layout allows. Few are 32 at most, counted
+# by the largest number of queries that a call names.
 CELL = Cell(block="b24", heads="h2", places="edges", cache="padded")
-UNALIGNED = tuple(dataclasses.replace(CELL, cache=cache) for cache in ("odd", "even"))
+ODD = dataclasses.replace(CELL, cache="odd")
 FEW = 32
 CALLS = (
-    ((4, 2), attention.Call(4, 3, (70, 0, 37), {"window": 18, "num_splits": 3}, "ragged", True, True)),
-    ((2, 4), attention.Call(4, 1, (135, 16), {"softcap": 2.0}, "own", False, False)),
-    ((4, 2), attention.Call(12, 3, (70, 0, 137), {"window": 18, "num_splits": 3}, "ragged", True, True)),
-    ((2, 4), attention.Call(40, 1, (135, 16), {"softcap": 2.0, "sinks": True, "batch_invariant": True}, "own")),
-    # scores that an exponential does not hold
-    ((4, 2), attention.Call(2, 1, (70, 1), {"softmax_scale": 12.0, "num_splits": 2})),
-    ((2, 4), attention.Call(33, 1, (70, 1), {"softmax_scale": -12.0, "num_splits": 2})),
+    # two blocks of few rows; sequences end, here and below, at each of four tokens in both halves of a warp's 32
+    ((4, 2), 16, attention.Call(8, 3, (85, 0, 37), {"window": 18, "num_splits": 3}, "ragged", True, True)),
+    # the step of few rows is 128 tokens: less than that, and a second step
+    ((2, 4), 16, attention.Call(6, 2, (131, 127, 30), {"softcap": 2.0, "num_splits": 1}, "own", False, False)),
+    ((4, 2), 16, attention.Call(12, 3, (70, 0, 137), {"window": 18, "num_splits": 3}, "ragged", True, True)),
+    # full blocks: what is read behind the last token is outside of the cache
+    ((2, 4), 1, attention.Call(40, 1, (144, 144), {"softcap": 2.0, "sinks": True, "batch_invariant": True}, "own")),
+    # scores that an exponential does not hold, two steps, and a split of which the first queries see nothing
+    ((4, 2), 16, attention.Call(2, 3, (258, 20, 36), {"softmax_scale": 12.0, "num_splits": 2})),
+    ((2, 4), 2, attention.Call(4, 9, (72, 72), {"softmax_scale": -12.0, "num_splits": 2})),
     # splits that are full to the last token
-    ((4, 2), attention.Call(4, 1, (256, 128), {"num_splits": 1})),
-    ((2, 4), attention.Call(40, 1, (256, 128), {"num_splits": 1})),
+    ((4, 2), 16, attention.Call(4, 1, (256, 128), {"num_splits": 1})),
+    ((2, 4), 2, attention.Call(40, 1, (256, 128), {"num_splits": 1})),
     # numbers of tiles one by one
-    ((4, 2), attention.Call(8, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
-    ((2, 4), attention.Call(18, 2, (64, 32), {"softmax_scale": 1.0, "window": 1}, probes=True)),
+    ((4, 2), 16, attention.Call(8, 2, (72, 72), {"softmax_scale": 1.0, "window": 1}, probes=True)),
+    ((2, 4), 4, attention.Call(18, 2, (72, 72), {"softmax_scale": 1.0, "window": 1}, probes=True)),
 )
 ENTERS_A_CENTER = {"softcap", "sinks"}  # which layouts that have one refuse
 
 
 def _in_calls(layout: Layout, module: ModuleType) -> str:
     """Whether attention sees a fault in `CALLS`."""
-    names, unaligned = [name for name in ("_has_ptx", "OPERAND_WIDTHS") if hasattr(module, name)], cycle(UNALIGNED)
+    names = [name for name in ("_has_ptx", "OPERAND_WIDTHS") if hasattr(module, name)]
     kept = {name: getattr(module, name) for name in names}
     refused = ENTERS_A_CENTER if layout.key.parameters.center or layout.value.parameters.center else set()
     try:
-        for widths, call in CALLS:
+        for widths, alignment, call in CALLS:
             options = {name: option for name, option in call.options.items() if name not in refused}
             chosen = {"OPERAND_WIDTHS": widths, "_has_ptx": lambda *_, widths=widths: widths == (4, 2)}
             for name in names:
@@ -292,9 +295,15 @@ def _in_calls(layout: Layout, module: ModuleType) -> str:
             _forget_constants(module)
             with limited(SECONDS), np.errstate(all="ignore"):
                 one = dataclasses.replace(call, options=options)
-                cell = next(unaligned) if widths == (2, 4) and call.group * call.queries > FEW else CELL
-                if not attention.attend(layout, module, cell, verify.device(), one).ok:
+                cell = CELL if alignment == 16 else ODD
+                placed = dataclasses.replace(layout, alignment=max(alignment, layout.alignment))
+                ptx_machine.WAITS.clear()
+                if not attention.attend(placed, module, cell, verify.device(), one).ok:
                     return f"decode_attention of {call.group * call.queries} query rows"
+                # launches that overlap, as those do that may use new instructions, wait for one another
+                overlap = ptx_machine.OVERLAP if "_has_ptx" in names and widths == (4, 2) else ()
+                if set(ptx_machine.WAITS) != set(overlap):
+                    return f"overlapping launches of {call.group * call.queries} query rows"
     except Exception as error:  # whatever a wrong kernel raises
         return f"decode_attention of some query rows: {type(error).__name__}"
     finally:
@@ -302,6 +311,24 @@ def _in_calls(layout: Layout, module: ModuleType) -> str:
             setattr(module, name, value)
         _forget_constants(module)
     return ""
+
+
+def _without_blocks(layout: Layout, module: ModuleType, launchers: Collection[str]) -> str:
+    """Whether attention looks into a cache that has no block, which is one where all sequences are empty."""
+    if "decode_attention" not in launchers or not hasattr(module, "decode_attention"):
+        return ""
+    where, heads = verify.device(), 2
+    arguments = trial.device_arguments(trial.run_time_arguments(layout, heads), where)
+    taken = {name: one for name, one in arguments.items() if name != "key_center"}
+    cache = module.allocate(1, 32, heads, device=where)[:0]
+    table, lengths = (torch.zeros(shape, dtype=torch.int32, device=where) for shape in ((2, 0), (2,)))
+    query = torch.ones(2, 2 * heads, layout.key.head_dim, device=where)
+    try:
+        with limited(SECONDS):
+            output = module.decode_attention(query, cache, table, lengths, num_splits=2, **taken)
+    except Exception as error:  # whatever a wrong kernel raises
+        return f"decode_attention without blocks: {type(error).__name__}"
+    return "" if not output.any() else "decode_attention without blocks"
 
 
 def _forget_constants(module: ModuleType) -> None:

@@ -189,6 +189,7 @@ def _compare(
     if options.pop("sinks", False):
         sinks = np.linspace(-1.0, 2.0, query.shape[2], dtype=np.float32)
         sinks[1:2] = -np.inf  # one head has none
+        sinks[2:4] = [3e38, -3e38][: len(sinks[2:4])]  # beyond fp32 to base 2
         options["sinks"] = torch.from_numpy(sinks).to(where)
     wants_lse = not layout.key.parameters.center
     asks = call.asks()
