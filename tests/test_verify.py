@@ -212,7 +212,7 @@ ASKED = {
         "store": 0xBEF95FC6,
         "unpack": 0xFF0140EE,
         "rotate_attention_output": 0x64126755,
-        "decode_attention": 0x48CDBC6D,
+        "decode_attention": 0x1D88272A,
     },
     True: {
         "cells": 0xCC3F1EC7,
@@ -256,7 +256,8 @@ def asked_by_cells(layout, chosen):
     ):
         noted(kv_cache, slot_mapping, block_table, seq_lens, space, dtype, out, value_center)
 
-    module = types.SimpleNamespace(**{name: launcher(name) for name in asked if name != "unpack"}, unpack=unpack)
+    others = {name: launcher(name) for name in asked if name != "unpack"}
+    module = types.SimpleNamespace(**others, unpack=unpack, __file__=__file__)
     module.decode_num_splits, module.decode_workspace_size = (
         lambda *_, **__: 2,
         lambda rows, heads, splits: rows * heads,
