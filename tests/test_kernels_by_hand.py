@@ -18,6 +18,7 @@ from tqgen.verify import device
 
 GUARD = 0xEE
 UNIFORM = {"codec": "uniform", "scale": {"dtype": "fp32"}, "zero": {"dtype": "fp32"}}
+FP8 = {"codec": "fp8", "format": "e4m3", "scale": {"dtype": "fp32"}}
 NONE = {"codec": "none"}
 PLAIN4 = {"codec": "mse", "bits": 4}
 MSE4 = {**PLAIN4, "rotation": "hadamard"}
@@ -253,6 +254,20 @@ def test_steps_are_quotients_where_no_remainder_is_subnormal(floor, divides):
 
 
 E4M3 = [1.0, 1.0625, 1.97, -0.49268, 448, 449, 464, 1e4, 2**-6, 2**-9, 1.5 * 2**-10, 2**-10, -0.0, np.nan, np.inf]
+
+
+# A code and a little more than half, in units of a scale that is half a percent above the floor of scales: divided by a
+# floor that is one percent too high, it would be less than half.
+@pytest.mark.parametrize(
+    "side, units, place, byte",
+    [(UNIFORM | {"bits": 4}, [*[0.0] * 14, 1.503, 15.0], 7, 0xF2), (FP8, [17.05, 448.0, *[0.0] * 14], 0, 0x59)],
+    ids=["uniform", "fp8"],
+)
+def test_a_scale_just_above_its_floor_is_what_is_divided_by(side, units, place, byte):
+    scale = 1.005e-8
+    _, _, found = stored(side, scale * np.array(units))
+    assert found["codes"][0][place] == byte
+    np.testing.assert_allclose(found["scale"][0].view(np.float32), [scale], rtol=1e-6)
 
 
 def test_e4m3():
