@@ -263,9 +263,10 @@ E4M3 = [1.0, 1.0625, 1.97, -0.49268, 448, 449, 464, 1e4, 2**-6, 2**-9, 1.5 * 2**
     [(UNIFORM | {"bits": 4}, [*[0.0] * 14, 1.503, 15.0], 7, 0xF2), (FP8, [17.05, 448.0, *[0.0] * 14], 0, 0x59)],
     ids=["uniform", "fp8"],
 )
-def test_a_scale_just_above_its_floor_is_what_is_divided_by(side, units, place, byte):
+@pytest.mark.parametrize("quantize_with", ["exact", "stored"])
+def test_a_scale_just_above_its_floor_is_what_is_divided_by(side, units, place, byte, quantize_with):
     scale = 1.005e-8
-    _, _, found = stored(side, scale * np.array(units))
+    _, _, found = stored({**side, "quantize_with": quantize_with}, scale * np.array(units))
     assert found["codes"][0][place] == byte
     np.testing.assert_allclose(found["scale"][0].view(np.float32), [scale], rtol=1e-6)
 
