@@ -10,6 +10,7 @@ import os
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+import hypothesis
 import pytest
 from support import tiers
 
@@ -22,6 +23,11 @@ if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
     if interpreter.is_chosen() or not torch.cuda.is_available():
         interpreter.choose()
         watched_memory.install()
+
+# A machine that is busy with something else is no fault.
+unhurried = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=unhurried)
+hypothesis.settings.load_profile("tests")
 
 RECORDS = pytest.StashKey[list]()
 DEFAULT_MARKS = "not exhaustive"
