@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 # Where a function or class begins with its decorators. A line of a text may look like one.
 BEGINNING = re.compile(r"^(?:@.*\n)*(?:def|class) ", re.MULTILINE)
-
-
 KNOWN = {*dir(builtins), "__file__", "__name__"}  # names that every module has
 
 
@@ -53,19 +52,14 @@ def without_unreached(text: str) -> str:
     Comments right above a function go with it. SyntaxError where the text is no Python, and UnknownNames where what is
     left reads names that nothing defines: Python itself would say so when a kernel runs.
     """
-    statements = _statements(text)
-    owners = {name: one for one in statements for name in one.defines}
-    waiting = [one for one in statements if not one.is_private]
-    kept = set(waiting)
-    while waiting:
-        one = waiting.pop()
-        found = {owners[name] for name in one.reads & owners.keys()} - kept
-        kept |= found
-        waiting += found
+    every = statements(text)
+    reads = reads_by_name(every)
+    names = reached_from({name for one in every if not one.is_private for name in (*one.defines, *one.reads)}, reads)
     lines = text.split("\n")
-    if unknown := [name for one in kept for name in _unknown(one, owners.keys(), lines)]:
+    kept = [one for one in every if not one.is_private or one.defines & names]
+    if unknown := [name for one in kept for name in _unknown(one, reads.keys(), lines)]:
         raise UnknownNames(sorted(unknown))
-    for one in reversed(statements):
+    for one in reversed(every):
         if one not in kept:
             first, end = one.first, one.end
             while first and lines[first - 1].startswith("#"):
@@ -76,7 +70,22 @@ def without_unreached(text: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _statements(text: str) -> list[Statement]:
+def reads_by_name(every: Iterable[Statement]) -> dict[str, frozenset[str]]:
+    """What is read by the statement that defines each name of a module; the last one, as where it is run."""
+    return {name: one.reads for one in every for name in one.defines}
+
+
+def reached_from(names: Iterable[str], reads: Mapping[str, Set[str]]) -> set[str]:
+    """Those of the names that a module defines, and what they read of the module, and so on."""
+    found: set[str] = set()
+    waiting = set(names) & reads.keys()
+    while waiting:
+        found |= waiting
+        waiting = {name for one in waiting for name in reads[one]} & reads.keys() - found
+    return found
+
+
+def statements(text: str) -> list[Statement]:
     """All statements in order. A module is read in pieces, since most of them are those of other modules, too."""
     starts = [0, *(found.start() for found in BEGINNING.finditer(text)), len(text)]
     pieces = [text[start:end] for start, end in pairwise(starts)]
@@ -90,7 +99,7 @@ def _placed(pieces: list[str]) -> list[Statement]:
     found, line = [], 0
     for piece in pieces:
         for one in _statements_of(piece):
-            found.append(Statement(line + one.first, line + one.end, one.is_private, one.defines, one.reads, one.binds))
+            found.append(dataclasses.replace(one, first=line + one.first, end=line + one.end))
         line += piece.count("\n")
     return found
 
@@ -100,7 +109,7 @@ def _statements_of(piece: str) -> tuple[Statement, ...]:
     """The statements of a piece of a module, as if it were all."""
     found = []
     for node in ast.parse(piece).body:
-        binds = frozenset(_bound(node))
+        binds = frozenset(bound(node))
         names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
         reads = frozenset(name.id for name in names if isinstance(name.ctx, ast.Load))
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
@@ -110,7 +119,8 @@ def _statements_of(piece: str) -> tuple[Statement, ...]:
     return tuple(found)
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
+def bound(node: ast.AST) -> Iterator[str]:
+    """The names that are bound anywhere in a statement."""
     for one in ast.walk(node):
         if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
             yield one.id

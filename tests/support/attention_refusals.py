@@ -12,7 +12,7 @@ import torch
 from support.numberless import without_numbers
 from tqgen.layout import Layout
 from tqgen.verify import device
-from tqgen.verify.trial import device_arguments, run_time_arguments
+from tqgen.verify.trial import attention_arguments, device_arguments, run_time_arguments
 
 SEQUENCES, GROUP, HEADS, BLOCK_SIZE, BLOCKS = 3, 2, 2, 16, 2
 SMALLEST_SOFTCAP, LARGEST = 2.0**-100, math.nextafter(2.0**127, 0)
@@ -26,7 +26,7 @@ class AttentionCalls:
     def __init__(self, layout: Layout, module: ModuleType) -> None:
         self.layout, self.module, self.where = layout, module, device()
         run_time = device_arguments(run_time_arguments(layout, HEADS), self.where)
-        self.run_time = {name: one for name, one in run_time.items() if name != "key_center"}
+        self.run_time = attention_arguments(run_time)
         self.heads, self.dims = GROUP * HEADS, (layout.key.head_dim, layout.value.head_dim)
         self.query = self.new(SEQUENCES, self.heads, self.dims[0])
         self.good_arguments: dict[str, Any] = {

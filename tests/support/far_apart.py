@@ -14,7 +14,7 @@ import torch
 
 from tqgen.layout import Layout
 from tqgen.verify import LAUNCHERS, device
-from tqgen.verify.trial import device_arguments, misfit, run_time_arguments
+from tqgen.verify.trial import attention_arguments, device_arguments, misfit, run_time_arguments
 
 FAR = 2**31  # elements from the first to the last of an axis: more than 32 bits count
 AXES = ("tokens", "heads")
@@ -65,7 +65,7 @@ def differs(
         table, lengths = (
             torch.full(shape, n, dtype=torch.int32, device=where) for shape, n in (((3, 1), 0), ((3,), 3))
         )
-        taken = {name: one for name, one in run_time.items() if name != "key_center"}
+        taken = attention_arguments(run_time)
         for group in (4, 24):
             query = _random(3, HEADS * group, layout.key.head_dim)
             one, other = (
@@ -111,7 +111,7 @@ def differs_in_a_large_block(
         if one is not None and not torch.equal(one, other):
             return "unpack"
     if "decode_attention" in launchers and hasattr(module, "decode_attention"):
-        taken = {name: one for name, one in run_time.items() if name != "key_center"}
+        taken = attention_arguments(run_time)
         table = torch.zeros(1, 1, dtype=torch.int32, device=where)
         for group in (4, 24):
             query = _random(3, heads * group, layout.key.head_dim, 1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import collections
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-KNOWN = {*dir(builtins), "__file__", "__name__"}
+from tqgen.reached import KNOWN, bound
+
 FOR_OTHERS = {"LAYOUT"}  # beside public functions and classes
 
 
@@ -51,14 +50,14 @@ def _statements(piece: str) -> tuple[Names, ...]:
 
 def _names(node: ast.stmt) -> Names:
     is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    bound = frozenset(_bound(node))
+    binds = frozenset(bound(node))
     reads = _of(node, ast.Load)
     functions = [inner for inner in ast.walk(node) if isinstance(inner, ast.FunctionDef)]
     return Names(
-        defines=frozenset({node.name}) if is_named else bound,
+        defines=frozenset({node.name}) if is_named else binds,
         is_public=is_named and not node.name.startswith("_"),
         reads=reads,
-        asks=reads - bound,
+        asks=reads - binds,
         unread=tuple(
             f"{function.name} assigns {name}, which it never reads"
             for function in functions
@@ -69,17 +68,3 @@ def _names(node: ast.stmt) -> Names:
 
 def _of(node: ast.AST, context: type[ast.expr_context]) -> frozenset[str]:
     return frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, context))
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            yield one.id
-        elif isinstance(one, ast.arg):
-            yield one.arg
-        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
-            yield one.name
-        elif isinstance(one, (ast.Import, ast.ImportFrom)):
-            yield from ((alias.asname or alias.name).partition(".")[0] for alias in one.names)
-        elif isinstance(one, ast.ExceptHandler) and one.name:
-            yield one.name

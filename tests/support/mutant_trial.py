@@ -229,7 +229,7 @@ def _attended(layout: Layout, module: ModuleType, power: float) -> torch.Tensor:
         for head_dim in (layout.key.head_dim, layout.value.head_dim, layout.key.head_dim)
     )
     run_time = trial.device_arguments(trial.run_time_arguments(layout, heads), where)
-    taken = {name: one for name, one in run_time.items() if name != "key_center"}
+    taken = trial.attention_arguments(run_time)
     cache = module.allocate(2, tokens, heads, device=where)
     module.store(key * power, value, cache, torch.arange(tokens, device=where), **run_time)
     table, lengths = (torch.full(shape, n, dtype=torch.int32, device=where) for shape, n in (((1, 1), 0), ((1,), 32)))
@@ -318,8 +318,7 @@ def _without_blocks(layout: Layout, module: ModuleType, launchers: Collection[st
     if "decode_attention" not in launchers or not hasattr(module, "decode_attention"):
         return ""
     where, heads = verify.device(), 2
-    arguments = trial.device_arguments(trial.run_time_arguments(layout, heads), where)
-    taken = {name: one for name, one in arguments.items() if name != "key_center"}
+    taken = trial.attention_arguments(trial.device_arguments(trial.run_time_arguments(layout, heads), where))
     cache = module.allocate(1, 32, heads, device=where)[:0]
     table, lengths = (torch.zeros(shape, dtype=torch.int32, device=where) for shape in ((2, 0), (2,)))
     query = torch.ones(2, 2 * heads, layout.key.head_dim, device=where)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tqgen import emit
+from tqgen import emit, reached
 from tqgen.plan import ModulePlan
 from tqgen.verify import LAUNCHERS
 
@@ -145,15 +145,7 @@ def _code_of(nodes: Collection[ast.stmt]) -> dict[str, str]:
     return found
 
 
-@functools.lru_cache(maxsize=4)
-def _lines_of_statements(text: str) -> list[tuple[int, int]]:
-    """The first line and the line after the last of each statement of a module."""
-    return [(_first_line(node), node.end_lineno or 0) for node in ast.parse(text).body]
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)]) - 1
+_statements = functools.lru_cache(maxsize=2)(reached.statements)
 
 
 def _change(right: str, mutant: str) -> Change:
@@ -162,11 +154,9 @@ def _change(right: str, mutant: str) -> Change:
     least = min(len(ours), len(theirs))
     same = next((at for at in range(least) if ours[at] != theirs[at]), least)
     same_at_end = next((at for at in range(least - same) if ours[-1 - at] != theirs[-1 - at]), least - same)
-    spans = [
-        (start, end) for start, end in _lines_of_statements(right) if end > same and start < len(ours) - same_at_end
-    ]
-    start = min([same, *(first for first, _ in spans)])
-    end = max([len(ours) - same_at_end, *(last for _, last in spans)])
+    touched = [one for one in _statements(right) if one.end > same and one.first < len(ours) - same_at_end]
+    start = min([same, *(one.first for one in touched)])
+    end = max([len(ours) - same_at_end, *(one.end for one in touched)])
     try:
         before, after = (
             _code_of(ast.parse("\n".join(lines)).body)
@@ -182,20 +172,8 @@ def _change(right: str, mutant: str) -> Change:
 @functools.lru_cache(maxsize=2)
 def _read_by(text: str) -> dict[str, set[str]]:
     """For each launcher what it reads, calls and launches, itself and through what it calls."""
-    names: dict[str, set[str]] = {}
-    for number, node in enumerate(ast.parse(text).body):
-        defines = node.targets[0] if isinstance(node, ast.Assign) else node
-        defined = str(getattr(defines, "name", getattr(defines, "id", number)))
-        names[defined] = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-    read = {}
-    for launcher in LAUNCHERS:
-        found: set[str] = set()
-        todo = {launcher} & names.keys()
-        while todo:
-            found |= todo
-            todo = {name for one in todo for name in names[one]} & names.keys() - found
-        read[launcher] = found
-    return read
+    reads = reached.reads_by_name(_statements(text))
+    return {launcher: reached.reached_from({launcher}, reads) for launcher in LAUNCHERS}
 
 
 def launchers_of(right: str, mutant: Mutant) -> tuple[str, ...]:

@@ -112,23 +112,18 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:
 
 def each(items: Sequence[S], work: Callable[[S], T]) -> list[T]:
     """`work` of every item; SpecError with the problems of all where one of them has some."""
+    from tqgen.spec.source import MissingFile, not_there
+
+    given = [item for item in items if isinstance(item, Path)]  # of which none is what was meant by another
     results: list[T] = []
     problems: list[Diagnostic] = []
     for item in items:
         try:
             results.append(work(item))
+        except MissingFile as error:
+            problems.append(not_there(error.path, given))
         except SpecError as error:
             problems += error.diagnostics
     if problems:
-        given = [item for item in items if isinstance(item, Path)]
-        raise SpecError(_without_given(one, given) for one in problems)
+        raise SpecError(problems)
     return results
-
-
-def _without_given(found: Diagnostic, given: Sequence[Path]) -> Diagnostic:
-    """Of a file that is not there, no help that names another argument."""
-    if found.code != "TQ4001" or found.help not in {f"did you mean `{path}`?" for path in given}:
-        return found
-    from tqgen.spec.source import not_there
-
-    return not_there(Path(found.file), given)

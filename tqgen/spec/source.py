@@ -58,13 +58,23 @@ class Source:
         return self.place(0)
 
 
+class MissingFile(SpecError):
+    """A file that is not there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__([not_there(path)])
+        self.path = path
+
+
 def read_file(path: Path) -> str:
-    """The text of a spec file; SpecError where it cannot be read or is not UTF-8."""
+    """The text of a spec file; MissingFile where there is none, SpecError where it cannot be read or is not UTF-8."""
     file = str(path)
     try:
         with path.open("rb") as stream:
             raw = stream.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not os.path.islink(path):
+            raise MissingFile(path) from None
         raise SpecError([_unreadable(path, error)]) from None
     if len(raw) > LARGEST_FILE:
         message = f"the file has more than {LARGEST_FILE} bytes, which is the most that a spec may have"
@@ -85,8 +95,6 @@ def _unreadable(path: Path, error: Exception) -> Diagnostic:
     if os.path.islink(path) and not os.path.exists(path) and isinstance(error, FileNotFoundError):
         help = f"it is a link to `{os.readlink(path)}`: name the file itself, or mend the link"
         return Diagnostic("TQ4001", "this link leads to no file", Place(str(path)), help=help)
-    if isinstance(error, FileNotFoundError):
-        return not_there(path)
     reason = getattr(error, "strerror", None) or "its name is not a path"
     help = "see that you may read it, with `ls -l`" if isinstance(error, PermissionError) else ""
     return Diagnostic("TQ4001", f"the file cannot be read: {reason.lower()}", Place(str(path)), help=help)

@@ -28,6 +28,7 @@ from tqgen.verify.trial import (
     DTYPES,
     SENTINEL,
     GuardedCache,
+    attention_arguments,
     device_arguments,
     run_time_arguments,
     seed_of,
@@ -183,7 +184,7 @@ def _compare(
 ) -> Comparison:
     given = torch.from_numpy(query).to(DTYPES[cell.dtype]).to(where)
     lengths = torch.tensor(call.lengths, dtype=torch.int32, device=where)
-    arguments = {name: array for name, array in run_time.items() if name != "key_center"}
+    arguments = attention_arguments(run_time)
     options: dict[str, Any] = {**call.options, **device_arguments(arguments, where)}
     sinks = None
     if options.pop("sinks", False):

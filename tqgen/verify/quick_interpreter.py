@@ -1,4 +1,4 @@
-"""Triton's interpreter, three times as fast.
+"""Triton's interpreter, more than twice as fast.
 
 It spends its time on what it need not: preparing the language anew for every call of a function within a kernel, where
 once for each launch is enough, as nothing undoes it before the launch ends; looking for an overflow in every sum,

@@ -6,8 +6,9 @@ Needs torch. All random numbers come from fixed seeds, so that a cell is the sam
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -53,6 +54,14 @@ def run_time_arguments(layout: Layout, num_kv_heads: int) -> dict[str, np.ndarra
             center = rng.standard_normal((num_kv_heads, side.head_dim))
             arguments[f"{side.name}_center"] = floats.round_to(center, "bf16").astype(np.float32)
     return arguments
+
+
+T = TypeVar("T")
+
+
+def attention_arguments(arguments: Mapping[str, T]) -> dict[str, T]:
+    """Of the arguments that launchers take those that attention does: scores need no center of keys."""
+    return {name: one for name, one in arguments.items() if name != "key_center"}
 
 
 def side_vectors(
